@@ -1,0 +1,43 @@
+"""The few exceptions a user can meet; each names what, where and what to do."""
+
+from __future__ import annotations
+
+from hfspeed.refusal import Refusal
+
+
+class HfspeedError(Exception):
+    """The parent of every error hfspeed raises on purpose; the command line exits with 2."""
+
+
+class UsageError(HfspeedError):
+    """The request itself cannot be carried out: a wrong flag, a missing file, a missing extra."""
+
+
+class SubjectError(HfspeedError):
+    """The model named by the user cannot be read, imported or built from its configuration."""
+
+
+class HintError(HfspeedError):
+    """A hint was written with arguments that cannot be right; raised where the class is defined."""
+
+
+class CheckpointError(HfspeedError):
+    """Weights on disk do not fill the model exactly: missing, extra, truncated or misshapen."""
+
+
+class CacheError(HfspeedError):
+    """The folder for emitted modules and plans cannot be written or read."""
+
+
+class PlanError(HfspeedError):
+    """A plan breaks one of its laws: a defect of hfspeed, told rather than served."""
+
+
+class RefusedError(HfspeedError):
+    """The model cannot be served correctly; the refusals say why, at the author's lines."""
+
+    def __init__(self, subject: str, refusals: tuple[Refusal, ...]) -> None:
+        self.subject = subject
+        self.refusals = refusals
+        told = "\n".join(f"  {refusal}" for refusal in refusals)
+        super().__init__(f"hfspeed cannot serve {subject} correctly, so it does not start:\n{told}")

@@ -1,0 +1,171 @@
+"""The closed vocabulary of a plan: what each module path becomes. Sizes are whole, before any split.
+
+Every op has ``path``, the dotted name of the module it stands for, as in the state dict of the
+``ForCausalLM`` (``model.layers.0.self_attn.qkv_proj``). Linear weights are ``[outputs, inputs]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Activation = Literal["silu", "gelu", "gelu_tanh"]
+NormWeight = Literal["none", "plain", "one_plus"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A linear whose outputs are split over the ranks, in ``units`` equal blocks that stay together."""
+
+    path: str
+    inputs: int
+    outputs: int
+    bias: bool
+    units: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """A linear that reads a split value; its partial sums are added over the ranks."""
+
+    path: str
+    inputs: int
+    outputs: int
+    bias: bool
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A linear that every rank holds in full."""
+
+    path: str
+    inputs: int
+    outputs: int
+    bias: bool
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Several linears of one input, or one packed linear, as one GEMM of ``len(sizes)`` parts.
+
+    Promises the author's module two names: ``name`` (last part of ``path``; called with the input
+    it returns the parts side by side) and ``name_sizes`` (the parts' widths on this rank).
+    With ``split`` each part is split over the ranks by itself; otherwise every rank holds it all.
+    ``parts`` are child names; one name with several sizes is a packed projection kept as one.
+    """
+
+    path: str
+    parts: tuple[str, ...]
+    inputs: int
+    sizes: tuple[int, ...]
+    bias: bool
+    split: bool
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Query, key and value projections as one GEMM, split by heads; key heads fewer than ranks repeat.
+
+    Promises ``name`` and ``name_sizes`` as `Stacked` does. ``parts`` are the q, k, v child names.
+    """
+
+    path: str
+    parts: tuple[str, str, str]
+    inputs: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    value_size: int
+    bias: bool
+    split: bool
+
+
+@dataclass(frozen=True)
+class Gated:
+    """``act(first half) * second half`` of the last dimension, in one kernel. Has no weights."""
+
+    path: str
+    act: Activation
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A root-mean-square norm over the last dimension of ``size`` elements.
+
+    ``weight``: no weight, ``w``, or ``1 + w``. With ``units`` the input is split over the ranks in that
+    many blocks, so ranks gather it, norm it whole, and keep their own share.
+    """
+
+    path: str
+    size: int
+    eps: float
+    weight: NormWeight
+    units: int = 0
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Causal attention of the module at ``path``, which calls the attention interface exactly once.
+
+    ``scale`` multiplies q·k; ``window`` counts keys seen, the own one included; ``softcap`` bounds scores;
+    ``sinks`` names the parameter (one per head) that joins the softmax. ``split``: heads go over the ranks.
+    """
+
+    path: str
+    heads: int
+    kv_heads: int
+    head_size: int
+    value_size: int
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+    sinks: str | None = None
+    split: bool = True
+
+
+@dataclass(frozen=True)
+class Embed:
+    """The token table ``[vocab, size]``, split over the vocabulary; its rows are multiplied by ``scale``."""
+
+    path: str
+    vocab: int
+    size: int
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Head:
+    """The output projection ``[vocab, size]``, split over the vocabulary; what the wrapper does follows it."""
+
+    path: str
+    vocab: int
+    size: int
+    bias: bool
+
+
+@dataclass(frozen=True)
+class Keep:
+    """A module with parameters or buffers of its own that stays as its author wrote it, on every rank.
+
+    With ``units`` its input is split over the ranks: they gather it, run it whole, and keep their share.
+    """
+
+    path: str
+    units: int = 0
+
+
+@dataclass(frozen=True)
+class Local:
+    """An integer attribute of the module at ``path`` that counts split things: each rank has its share."""
+
+    path: str
+    attribute: str
+    whole: int
+
+
+Op = (
+    Column | Row | Whole | Stacked | Heads | Gated | Norm | Attention | Embed | Head | Keep | Local
+)
+OPS: tuple[type, ...] = (
+    Column, Row, Whole, Stacked, Heads, Gated, Norm, Attention, Embed, Head, Keep, Local,
+)  # fmt: skip

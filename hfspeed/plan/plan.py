@@ -1,0 +1,114 @@
+"""The plan: what every module path becomes, where weights go, where stages are cut, and the proofs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hfspeed.plan.ops import Op
+from hfspeed.plan.proof import Proof
+from hfspeed.plan.weights import Tie, Weight
+from hfspeed.refusal import Refusal
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One rewritten class: the author's class with a new ``forward``, as text.
+
+    Attributes:
+        name: the emitted class (the author's class name; a number follows when one class has several forms).
+        module: the author's importable module, e.g. ``transformers.models.llama.modeling_llama``.
+        base: the author's class in it.
+        text: the whole ``def forward`` with its decorators, dedented, as emitted.
+        notes: what was changed, one phrase each (``"q_proj + k_proj + v_proj -> qkv_proj"``).
+        paths: the module paths that get this class.
+        promised: names on ``self`` that ops must provide (law 6).
+    """
+
+    name: str
+    module: str
+    base: str
+    text: str
+    notes: tuple[str, ...]
+    paths: tuple[str, ...]
+    promised: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Where pipeline stages may be cut.
+
+    Attributes:
+        decoder: path of the module that loops over the layers.
+        layers: path of the list.
+        count: number of layers.
+        carried: the one value that crosses a cut (a local name of the decoder's forward).
+        tuple_output: a layer returns a tuple whose first element is the carried value.
+        first: paths that only the first stage needs (the token table).
+        last: paths that only the last stage needs (final norm).
+    The decoder's emitted forward takes ``intermediate`` (``[batch, tokens, size]`` or ``None``): the carried
+    value from the stage before. It returns the bare carried value where ``self.hands_on`` is true.
+    """
+
+    decoder: str
+    layers: str
+    count: int
+    carried: str
+    tuple_output: bool
+    first: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """What the ``ForCausalLM`` class does around its base model.
+
+    Attributes:
+        base: attribute of the base model on the wrapper (``model``).
+        keywords: names the base model takes from us (``input_ids``, ``position_ids``, ``inputs_embeds``).
+        head: path of the output projection.
+        after: the operations between head and logits, in words (``("/ 3.0", "tanh", "* 4.0")``).
+    """
+
+    base: str
+    keywords: tuple[str, ...]
+    head: str
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that was decided about one model. Frozen; independent of the number of ranks.
+
+    Attributes:
+        architecture: the author's ``ForCausalLM`` class name.
+        module: its importable module.
+        size: width of the residual stream.
+        ops: one op per claimed path, in module order.
+        weights / ties: every parameter's destination.
+        forwards: the classes to emit.
+        stages: ``None`` when the model cannot be cut; a refusal says why.
+        tensor: whether heads can be split over ranks; when false a refusal says why.
+        ignorable: regular expressions of checkpoint names that the model declares ignorable.
+    """
+
+    architecture: str
+    module: str
+    size: int
+    ops: tuple[Op, ...]
+    weights: tuple[Weight, ...]
+    ties: tuple[Tie, ...]
+    forwards: tuple[Forward, ...]
+    wrapper: Wrapper
+    stages: Stages | None
+    tensor: bool
+    proofs: tuple[Proof, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    ignorable: tuple[str, ...] = ()
+
+    def with_proofs(self, *proofs: Proof) -> Plan:
+        """The same plan with more proofs."""
+        return replace(self, proofs=self.proofs + proofs)
+
+    def with_refusals(self, *refusals: Refusal) -> Plan:
+        """The same plan with more refusals."""
+        return replace(self, refusals=self.refusals + refusals)

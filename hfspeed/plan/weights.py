@@ -1,0 +1,28 @@
+"""Where each checkpoint tensor goes: parameter, part of it, or a tie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One tensor of the author's state dict and its destination.
+
+    Attributes:
+        source: name in the author's state dict, e.g. ``model.layers.0.self_attn.q_proj.weight``.
+        target: parameter of the built model, e.g. ``model.layers.0.self_attn.qkv_proj.weight``.
+        part: ``None`` for the whole parameter, else the index of the part it fills, in the op's order.
+    """
+
+    source: str
+    target: str
+    part: int | None = None
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Two names of one tensor: ``source`` is whatever ``target`` is."""
+
+    source: str
+    target: str
