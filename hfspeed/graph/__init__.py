@@ -1,0 +1,1 @@
+"""The forward as dataflow: recorded runs, their graphs, and what reaches what."""

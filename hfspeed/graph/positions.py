@@ -1,0 +1,64 @@
+"""From a running frame to the exact expression of the author's forward that is being evaluated."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType, FrameType
+
+import torch
+from torch import nn
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where an expression stands: absolute lines from 1, utf-8 columns from 0, as ``ast`` counts.
+
+    ``direct`` is false when the expression is a call of the author's helper and the recorded operation
+    happened inside it.
+    """
+
+    file: str
+    line: int
+    end_line: int
+    column: int
+    end_column: int
+    direct: bool
+
+
+@lru_cache(maxsize=4096)
+def forward_code(cls: type[nn.Module]) -> CodeType | None:
+    """The code object of a class's own ``forward`` with decorators looked through."""
+    function = inspect.unwrap(cls.forward)
+    return getattr(function, "__code__", None)
+
+
+@lru_cache(maxsize=4096)
+def _positions(code: CodeType) -> list[tuple[int | None, int | None, int | None, int | None]]:
+    return list(code.co_positions())
+
+
+def span_in(frame: FrameType | None, code: CodeType | None, boundary: FrameType) -> Span | None:
+    """The expression of ``code`` that led to ``frame``; ``None`` if ``code`` is not on the stack.
+
+    ``boundary`` is the frame that called the module: the search never leaves the module's own frames.
+    """
+    direct = True
+    while frame is not None and frame is not boundary:
+        if frame.f_code is code:
+            line, end_line, column, end_column = _positions(frame.f_code)[frame.f_lasti // 2]
+            if line is None or end_line is None or column is None or end_column is None:
+                return None
+            file = frame.f_code.co_filename
+            return Span(file, line, end_line, column, end_column, direct)
+        if not frame.f_code.co_filename.startswith((_TORCH, __file__, _HERE)):
+            direct = False
+        frame = frame.f_back
+    return None
+
+
+_HERE = os.path.dirname(__file__) + os.sep

@@ -1,0 +1,300 @@
+"""One run of a model gives, for every module called, its arguments, its result and its graph.
+
+Children are leaves, as in a symbolic trace; but nothing is symbolic here: the author's Python runs as it
+is, on meta tensors or on real ones, and what it did is written down.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.overrides import TorchFunctionMode
+
+from hfspeed.graph.positions import Span, forward_code, span_in
+
+_PATCH = threading.RLock()
+_ACTIVE = threading.local()
+
+
+def written(value: Any) -> Any:
+    """Stands in a graph for: this tensor was written to, through itself or through a view of it."""
+    return value
+
+
+@dataclass
+class Call:
+    """One call of one module.
+
+    Attributes:
+        path: dotted name in the model; the model itself is ``""``.
+        module: the instance called.
+        args / kwargs: what it was called with (tensors are copies if values are kept).
+        output: what it returned.
+        graph: its dataflow; ``call_module`` targets are paths relative to the model.
+    Every node has ``meta``: ``value`` (the tensor, kept alive), ``span`` (`Span` or ``None``).
+    """
+
+    path: str
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    graph: fx.Graph
+    output: Any = None
+
+    @property
+    def cls(self) -> type[nn.Module]:
+        """The author's class."""
+        return type(self.module)
+
+
+@dataclass
+class Recording:
+    """All calls of one run, in the order in which they began; ``again`` lists later calls of a path."""
+
+    model: nn.Module
+    calls: dict[str, Call] = field(default_factory=dict)
+    again: dict[str, list[Call]] = field(default_factory=dict)
+    output: Any = None
+
+
+class _Open:
+    """A module call in progress: its graph and the tensors known in it."""
+
+    def __init__(self, call: Call, boundary: FrameType, code: CodeType | None) -> None:
+        self.call = call
+        self.boundary = boundary
+        self.code = code
+        self.known: dict[int, tuple[fx.Node, torch.Tensor, int]] = {}
+
+
+class _Recorder(TorchFunctionMode):
+    """Writes torch functions into the graph of the innermost open module call."""
+
+    def __init__(self, model: nn.Module, keep_values: bool) -> None:
+        super().__init__()
+        self.recording = Recording(model)
+        self.keep_values = keep_values
+        self.paths = {id(module): name for name, module in model.named_modules()}
+        self.held = {id(t): name for name, t in _held(model)}
+        self.stack: list[_Open] = []
+
+    # -- functions ---------------------------------------------------------------------------------
+
+    def __torch_function__(  # noqa: D105  torch's protocol
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not self.stack:
+            return func(*args, **kwargs)
+        if getattr(func, "__name__", "") == "__get__":  # an attribute read: only views matter
+            result = func(*args, **kwargs)
+            if not isinstance(result, torch.Tensor):
+                return result
+        open_ = self.stack[-1]
+        wired = self._wire(open_, args), self._wire(open_, kwargs)
+        result = func(*args, **kwargs)
+        self._write(open_, func, wired, args, result, sys._getframe(1))
+        return result
+
+    def leaf(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run ``func`` unseen and write it down as one node."""
+        if not self.stack:
+            return func(*args, **kwargs)
+        open_ = self.stack[-1]
+        wired = self._wire(open_, args), self._wire(open_, kwargs)
+        with torch._C.DisableTorchFunction():
+            result = func(*args, **kwargs)
+        self._write(open_, func, wired, args, result, sys._getframe(2))
+        return result
+
+    def _write(
+        self,
+        open_: _Open,
+        func: Callable[..., Any],
+        wired: tuple[Any, Any],
+        args: tuple[Any, ...],
+        result: Any,
+        frame: FrameType,
+    ) -> None:
+        stores = getattr(func, "__name__", "") == "__setitem__"
+        if not stores and not any(True for _ in _tensors(result)):
+            return
+        node = open_.call.graph.call_function(func, *wired)
+        node.meta["span"] = span_in(frame, open_.code, open_.boundary)
+        self._learn(open_, node, args[0] if stores else result)
+
+    # -- modules -----------------------------------------------------------------------------------
+
+    def call(
+        self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run one module's call as a node of the caller and as a graph of its own."""
+        path = self.paths.get(id(module))
+        if path is None:
+            return original(module, *args, **kwargs)
+        frame = sys._getframe(2)
+        parent = self.stack[-1] if self.stack else None
+        wired = (self._wire(parent, args), self._wire(parent, kwargs)) if parent else ((), {})
+        call = self._open(path, module, args, kwargs, frame)
+        try:
+            call.output = original(module, *args, **kwargs)
+        finally:
+            inner = self.stack.pop()
+        call.graph.output(self._wire(inner, call.output))
+        if parent:
+            node = parent.call.graph.call_module(path or "self", *wired)
+            node.meta["span"] = span_in(frame, parent.code, parent.boundary)
+            node.meta["module"] = module
+            self._learn(parent, node, call.output)
+        return call.output
+
+    def _open(
+        self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    ) -> Call:
+        kept = (_copied(args), _copied(kwargs)) if self.keep_values else (args, kwargs)
+        graph = fx.Graph()
+        call = Call(path, module, kept[0], kept[1], graph)
+        if path in self.recording.calls:
+            self.recording.again.setdefault(path, []).append(call)
+        else:
+            self.recording.calls[path] = call
+        open_ = _Open(call, frame, forward_code(type(module)))
+        for name, value in [*enumerate(args), *kwargs.items()]:
+            for number, tensor in enumerate(_tensors(value)):
+                if id(tensor) not in open_.known:
+                    node = graph.placeholder(f"arg_{name}" + (f"_{number}" if number else ""))
+                    node.meta["argument"] = name
+                    self._learn(open_, node, tensor)
+        self.stack.append(open_)
+        return call
+
+    # -- tensors -----------------------------------------------------------------------------------
+
+    def _wire(self, open_: _Open | None, value: Any) -> Any:
+        """``value`` with every tensor replaced by the node that made it."""
+        if open_ is None:
+            return ()
+        if isinstance(value, torch.Tensor):
+            return self._node(open_, value)
+        if isinstance(value, (tuple, list)):
+            return tuple(self._wire(open_, item) for item in value)
+        if isinstance(value, Mapping):
+            return {str(key): self._wire(open_, item) for key, item in value.items()}
+        if isinstance(value, slice):
+            parts = (value.start, value.stop, value.step)
+            return slice(*(self._wire(open_, part) for part in parts))
+        return value
+
+    def _node(self, open_: _Open, tensor: torch.Tensor) -> fx.Node:
+        known = open_.known.get(id(tensor))
+        if known is None:
+            name = self.held.get(id(tensor))
+            graph = open_.call.graph
+            if name is not None:
+                node = graph.create_node("get_attr", name)
+            else:
+                node = graph.create_node("placeholder", "constant")
+            self._learn(open_, node, tensor)
+            return node
+        node, _, version = known
+        if tensor._version != version:
+            node = open_.call.graph.call_function(written, (node,))
+            self._learn(open_, node, tensor)
+        return node
+
+    def _learn(self, open_: _Open, node: fx.Node, value: Any) -> None:
+        node.meta.setdefault("span", None)
+        node.meta["value"] = value
+        if isinstance(value, torch.Tensor):
+            open_.known[id(value)] = (node, value, value._version)
+            return
+        for key, item in _items(value):
+            if any(True for _ in _tensors(item)):
+                part = open_.call.graph.call_function(operator.getitem, (node, key))
+                part.meta["span"] = node.meta["span"]
+                self._learn(open_, part, item)
+
+
+def _held(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_buffers(remove_duplicate=False)
+    yield from model.named_parameters(remove_duplicate=False)
+
+
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, (tuple, list)):
+        yield from enumerate(value)
+    elif isinstance(value, Mapping):
+        yield from value.items()
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in nested tuples, lists and mappings, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    else:
+        for _, item in _items(value):
+            yield from _tensors(item)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
+        return type(value)(_copied(item) for item in value)
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    return value
+
+
+def recorder() -> _Recorder | None:
+    """The recorder at work in this thread, if one is."""
+    return getattr(_ACTIVE, "recorder", None)
+
+
+@contextmanager
+def _patched(active: _Recorder) -> Iterator[None]:
+    with _PATCH:
+        original = nn.Module.__call__
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if recorder() is not active:
+                return original(module, *args, **kwargs)
+            return active.call(original, module, args, kwargs)
+
+        nn.Module.__call__ = call  # type: ignore[method-assign]
+        _ACTIVE.recorder = active
+        try:
+            yield
+        finally:
+            nn.Module.__call__ = original  # type: ignore[method-assign]
+            _ACTIVE.recorder = None
+
+
+def record(model: nn.Module, kwargs: dict[str, Any], *, keep_values: bool = False) -> Recording:
+    """Run ``model(**kwargs)`` once and write down every module's call.
+
+    Args:
+        model: in eval mode, on meta or with values.
+        kwargs: keyword arguments of its forward.
+        keep_values: copy arguments, so that modules can be run again alone.
+
+    Raises:
+        Whatever the author's forward raises.
+    """
+    active = _Recorder(model, keep_values)
+    with torch.no_grad(), _patched(active), active:
+        active.recording.output = model(**kwargs)
+    return active.recording
