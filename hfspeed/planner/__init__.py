@@ -1,0 +1,1 @@
+"""From a name to a plan: load, build, decide, shrink, prove, remember."""

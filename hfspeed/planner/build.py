@@ -1,0 +1,179 @@
+"""The author's ForCausalLM as a module: on meta at full size, or small and real; attention goes to hfspeed."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from hfspeed.errors import SubjectError
+from hfspeed.planner.import_file import AUTHOR_ERRORS, told, where
+
+ATTENTION = "hfspeed"
+"""The name under which transformers' attention interface knows us."""
+
+
+def build(
+    model_class: type[Any],
+    config: Any,
+    *,
+    device: str = "meta",
+    dtype: torch.dtype = torch.float32,
+    buffers: bool = False,
+) -> Any:
+    """The author's module in eval mode, its attention dispatched to hfspeed; ``config`` itself is not touched.
+
+    On ``"meta"`` no weight is allocated or initialised. With ``buffers`` the parameters are on meta, but the
+    buffers (rotary frequencies, tables) are real: what the author's ``__init__`` and ``_init_weights`` compute.
+
+    Raises:
+        SubjectError: the author's code raises, or the model has no output projection.
+    """
+    register()
+    place = _Hollow(device) if buffers else torch.device(device)
+    try:
+        model = _instance(model_class, config, dtype, place)
+    except AUTHOR_ERRORS as error:
+        file = Path(inspect.getfile(model_class))
+        raise SubjectError(
+            f"{where(error, file.parent) or file}: {model_class.__name__} cannot be built from its configuration: "
+            f"{told(error)}; make config and code agree"
+        ) from error
+    if model.get_output_embeddings() is None:
+        raise SubjectError(
+            f"{inspect.getfile(model_class)}: {model_class.__name__} has no output projection "
+            "(get_output_embeddings() is None); hfspeed plans causal language models"
+        )
+    return model.eval().requires_grad_(False)
+
+
+def register() -> None:
+    """Make ``hfspeed`` an attention implementation that transformers accepts; safe to repeat."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register(ATTENTION, dispatch)
+
+
+def dispatch(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    **keywords: Any,
+) -> tuple[torch.Tensor, None]:
+    """What the author's attention calls: the module's own ``attn`` where a builder put one, else the recorded leaf."""
+    attn = getattr(module, "attn", None)
+    if getattr(attn, "is_hfspeed_attention", False):
+        served: Callable[..., tuple[torch.Tensor, None]] = attn
+        return served(query, key, value, attention_mask, **keywords)
+    from hfspeed.graph.attend import attend
+
+    return attend(module, query, key, value, attention_mask, **keywords)
+
+
+def randomise(model: nn.Module, seed: int = 0) -> None:
+    """Give every parameter random values, none of them neutral, so that a dropped piece changes the result.
+
+    Matrices are normal with deviation 0.08, biases 0.05; other vectors (norm weights, scales) keep what their
+    author initialised and get 0.1 of noise. Buffers stay, except correction biases, which choose experts.
+    """
+    source = torch.Generator().manual_seed(seed)
+
+    def noise(like: torch.Tensor, deviation: float) -> torch.Tensor:
+        drawn = torch.randn(like.shape, generator=source, dtype=torch.float64) * deviation
+        return drawn.to(like.dtype)
+
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim >= 2:
+                parameter.copy_(noise(parameter, 0.08))
+            elif name.endswith("bias"):
+                parameter.copy_(noise(parameter, 0.05))
+            else:
+                parameter.copy_(torch.nan_to_num(parameter) + noise(parameter, 0.1))
+        for name, buffer in model.named_buffers():
+            if name.endswith("correction_bias"):
+                buffer.copy_(noise(buffer, 0.3))
+
+
+def _instance(model_class: type[Any], config: Any, dtype: torch.dtype, place: Any) -> Any:
+    """Build with our attention; a class that looks its attention up in a table of its own gets the eager one."""
+    first: KeyError | ValueError | None = None
+    for attention in (ATTENTION, "eager"):
+        own = copy.deepcopy(config)
+        for part in _configs(own):
+            part._attn_implementation = attention
+        try:
+            with place, _quiet():
+                return model_class._from_config(own, dtype=dtype)
+        except (KeyError, ValueError) as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
+def _configs(config: Any) -> Iterator[Any]:
+    """``config`` and every configuration nested in it, declared as a sub-config or not."""
+    yield config
+    for value in list(vars(config).values()):
+        if hasattr(value, "_attn_implementation_internal") and value is not config:
+            yield from _configs(value)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The author's advice about training and downloads is not for our user."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+
+
+class _Hollow(TorchFunctionMode):
+    """Allocations without values land on meta, and so does every parameter; computed tensors, so buffers, are real."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+        self.register_parameter = nn.Module.register_parameter
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.empty and kwargs.get("device") is None:
+            kwargs["device"] = self.device
+        return func(*args, **kwargs)
+
+    def __enter__(self) -> _Hollow:
+        original, device = self.register_parameter, self.device
+
+        def register_parameter(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
+            if param is not None and param.device.type != device:
+                param = nn.Parameter(param.to(device), requires_grad=param.requires_grad)
+            original(module, name, param)
+
+        nn.Module.register_parameter = register_parameter  # type: ignore[method-assign]
+        return super().__enter__()  # type: ignore[no-any-return]
+
+    def __exit__(self, *error: Any) -> None:
+        nn.Module.register_parameter = self.register_parameter  # type: ignore[method-assign]
+        super().__exit__(*error)
+
+
+def size_of(model: nn.Module) -> int:
+    """Elements of all parameters, tied ones once, and of all buffers."""
+    return sum(math.prod(tensor.shape) for tensor in (*model.parameters(), *model.buffers()))
