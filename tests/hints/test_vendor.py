@@ -71,11 +71,13 @@ def test_it_stands_alone_as_a_package_member(tmp_path: Path) -> None:
         f"from .{Path(NAME).stem} import decoder_layers\n\n@decoder_layers('layers')\nclass M: pass\n"
         "print(M.__hfspeed__[0].line)\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(tmp_path.parent)!r});"
-         f"import {tmp_path.name}.modeling_x; assert 'hfspeed' not in sys.modules"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    program = f"""
+import sys
+sys.path.insert(0, {str(tmp_path.parent)!r})
+import {tmp_path.name}.modeling_x
+assert "hfspeed" not in sys.modules
+"""
+    run = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
     assert (run.stdout, run.stderr) == ("3\n", "")
 
 

@@ -40,9 +40,9 @@ assert_type(Marked(3), Marked)
 assert_type(Marked(3).forward(1), str)
 
 wrong: list[Callable[[], Any]] = [
-    lambda: attention(query=1),  # type: ignore[call-overload]  # pyright: ignore
-    lambda: attention(quary="q"),  # type: ignore[call-overload]  # pyright: ignore
-    lambda: norm("x"),  # type: ignore[call-overload]  # pyright: ignore
-    lambda: decoder_layers(3),  # type: ignore[call-overload]  # pyright: ignore
-    lambda: gated_mlp("gate", "up"),  # type: ignore[call-overload]  # pyright: ignore
+    lambda: attention(query=1),  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    lambda: attention(quary="q"),  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    lambda: norm("x"),  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    lambda: decoder_layers(3),  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    lambda: gated_mlp("gate", "up"),  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 ]
