@@ -10,6 +10,8 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
+from huggingface_hub.errors import StrictDataclassError
+
 from hfspeed.errors import SubjectError, UsageError
 
 AUTHOR_ERRORS = (
@@ -21,6 +23,7 @@ AUTHOR_ERRORS = (
     NameError,
     OSError,
     RuntimeError,
+    StrictDataclassError,
     SyntaxError,
     TypeError,
     ValueError,

@@ -120,7 +120,6 @@ def _config_json(folder: Path) -> dict[str, Any]:
 
 
 def _read_config(folder: Path, values: dict[str, Any], trust: bool) -> Any:
-    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
@@ -136,7 +135,7 @@ def _read_config(folder: Path, values: dict[str, Any], trust: bool) -> Any:
         )
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=trust and own, local_files_only=True)
-    except (*AUTHOR_ERRORS, StrictDataclassError) as error:
+    except AUTHOR_ERRORS as error:
         place = where(error, folder) or file
         raise SubjectError(f"{place}: the configuration cannot be read: {told(error)}; mend config.json") from error
 
@@ -184,11 +183,9 @@ def _from_file(name: str, file: Path) -> Subject:
 
 
 def _configured(config_class: type[Any], folder: Path) -> Any:
-    from huggingface_hub.errors import StrictDataclassError
-
     try:
         return config_class.from_pretrained(folder, local_files_only=True)
-    except (*AUTHOR_ERRORS, StrictDataclassError) as error:
+    except AUTHOR_ERRORS as error:
         raise SubjectError(
             f"{folder / 'config.json'}: {config_class.__name__} does not take it: {told(error)}; mend config.json"
         ) from error
@@ -228,11 +225,9 @@ def _mapped_names() -> set[str]:
 
 
 def _default(config_class: type[Any], name: str) -> Any:
-    from huggingface_hub.errors import StrictDataclassError
-
     try:
         return config_class()
-    except (*AUTHOR_ERRORS, StrictDataclassError) as error:
+    except AUTHOR_ERRORS as error:
         raise SubjectError(
             f"{name} has no default configuration: {told(error)}; plan a folder with a config.json instead"
         ) from error

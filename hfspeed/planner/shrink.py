@@ -1,0 +1,239 @@
+"""A configuration of the same shape, small enough to run in milliseconds: sizes go down, floats and flags stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hfspeed.errors import SubjectError
+from hfspeed.planner.import_file import AUTHOR_ERRORS, told
+from hfspeed.planner.remake import Spot, remake, spots
+from hfspeed.planner.sizes import DEPTH, POSITIONS, standard_sizes
+from hfspeed.planner.trial import TOKENS, Outcome, attempt
+
+LIMIT = 40_000_000
+"""Elements that a shrunken model may have; more would not be proven in reasonable time."""
+LARGE = 128
+"""Integers above this that change the size of the model are worth reducing."""
+STEPS = (64, 80, 96, 112, 128, 160, 192, 256)
+TRIALS = 300
+"""Trials of the generic search; each builds the model and runs it once."""
+
+
+def shrink(config: Any, model_class: type[Any], *, layers: int, windows: frozenset[int] = frozenset()) -> Any:
+    """A small configuration of the same class and shape; ``config`` is not touched.
+
+    Layers are cut to the first ``layers`` (lists per layer too), attention windows in ``windows`` become 8, 12, …
+    so that they act on short prompts. Usual names of sizes are set first; then every other integer that
+    changes the size of the model is reduced as long as the model builds and runs. The result is deterministic.
+
+    Raises:
+        SubjectError: the model does not run, or more than 40 million elements remain.
+    """
+    search = _Search(config, model_class)
+    search.cut(layers)
+    search.names()
+    search.windows(windows)
+    search.reduce()
+    return search.settled()
+
+
+class _Search:
+    """The values changed so far, and the trials that allowed them."""
+
+    def __init__(self, config: Any, model_class: type[Any]) -> None:
+        self.config, self.model_class = config, model_class
+        self.text = _text_path(config)
+        self.values: dict[Spot, Any] = {}
+        self.trials = 0
+        self.runs = True
+        self.now = self.outcome({})
+        if self.now.error and self.now.size:
+            # the forward reads values, so it cannot run on meta: building must do until the model is small
+            self.runs = False
+            self.now = Outcome(self.now.size, self.now.depth)
+        if self.now.error:
+            raise SubjectError(self.now.error)
+
+    def outcome(self, values: Mapping[Spot, Any]) -> Outcome:
+        self.trials += 1
+        try:
+            changed = remake(self.config, {**self.values, **values})
+        except AUTHOR_ERRORS as error:
+            return Outcome(0, 0, told(error))
+        return attempt(self.model_class, changed, run=self.runs)
+
+    def keep(self, values: Mapping[Spot, Any], outcome: Outcome) -> None:
+        self.values |= values
+        self.now = outcome
+
+    def take(self, values: Mapping[Spot, Any]) -> bool:
+        """Change ``values`` if the model still runs and is no larger."""
+        outcome = self.outcome(values)
+        if outcome.error or outcome.size > self.now.size or outcome.depth != self.now.depth:
+            return False
+        self.keep(values, outcome)
+        return True
+
+    def current(self) -> dict[Spot, Any]:
+        """Every value as it now is."""
+        return dict(spots(remake(self.config, self.values)))
+
+    # -- layers
+
+    def cut(self, layers: int) -> None:
+        """Cut the depth, by its usual name or by any integer that proves to be it, and every list per layer."""
+        old = self.now.depth
+        if old <= layers:
+            return
+        now = self.current()
+        equal = [spot for spot, value in now.items() if value == old and _is_int(value)]
+        usual = [spot for spot, value in now.items() if spot[1] in DEPTH and spot[0] == self.text and _is_int(value)]
+        for spot in [*usual, *(spot for spot in equal if spot not in usual)]:
+            for extra in self.depth_extras(now, spot, layers):
+                values = {spot: layers, **extra}
+                outcome = self.outcome(values)
+                if not outcome.error and outcome.depth < old:
+                    self.keep(values, outcome)
+                    return
+
+    def depth_extras(self, now: Mapping[Spot, Any], depth: Spot, layers: int) -> Iterator[dict[Spot, Any]]:
+        """What must change with the depth: lists per layer, and counts of layers that are now too large."""
+        old = now[depth]
+        lists = {
+            spot: type(value)(value[:layers])
+            for spot, value in now.items()
+            if isinstance(value, (list, tuple)) and len(value) == old and spot[0] == depth[0]
+        }
+        counts = {
+            spot: layers if value == old else max(1, value * layers // old)
+            for spot, value in now.items()
+            if _is_int(value) and layers < value <= old and "layer" in spot[1] and spot[0] == depth[0]
+        }
+        yield from ({**counts, **lists}, lists, counts, {})
+
+    # -- usual names
+
+    def names(self) -> None:
+        """All usual sizes at once; where that does not run, one by one."""
+        sizes: dict[Spot, Any] = {}
+        config = remake(self.config, self.values)
+        for name in self.text:
+            config = getattr(config, name)
+        for name, value in standard_sizes(config).items():
+            if vars(config)[name] != value:
+                sizes[self.text, name] = value
+        if not sizes or self.take({**sizes, **self.ids(sizes)}):
+            return
+        for spot, value in sizes.items():
+            self.take({spot: value, **self.ids({spot: value})})
+
+    def ids(self, sizes: Mapping[Spot, Any]) -> dict[Spot, Any]:
+        """Special tokens that a smaller vocabulary no longer holds."""
+        vocabulary = [value for (_, name), value in sizes.items() if "vocab" in name]
+        if not vocabulary:
+            return {}
+        limit = min(vocabulary)
+        changed: dict[Spot, Any] = {}
+        for spot, value in self.current().items():
+            if not ("token_id" in spot[1] or "token_index" in spot[1]):
+                continue
+            if _is_int(value) and value >= limit:
+                changed[spot] = value % limit
+            elif isinstance(value, list) and any(_is_int(entry) and entry >= limit for entry in value):
+                changed[spot] = [entry % limit if _is_int(entry) else entry for entry in value]
+        return changed
+
+    # -- windows
+
+    def windows(self, windows: frozenset[int]) -> None:
+        """Integers, or entries of lists, that equal a window and do not change the size of the model."""
+        small = {window: 8 + 4 * index for index, window in enumerate(sorted(windows))}
+        small = {window: size for window, size in small.items() if size < window}
+        for spot, value in self.current().items():
+            if "position" in spot[1] or spot[1] in POSITIONS or spot in self.values and _is_int(value):
+                continue
+            if _is_int(value) and value in small:
+                self.take_same({spot: small[value]})
+            elif isinstance(value, list) and any(_is_int(entry) and entry in small for entry in value):
+                self.take_same({spot: [small.get(entry, entry) for entry in value]})
+
+    def take_same(self, values: Mapping[Spot, Any]) -> None:
+        outcome = self.outcome(values)
+        if not outcome.error and outcome.size == self.now.size and outcome.depth == self.now.depth:
+            self.keep(values, outcome)
+
+    # -- everything else
+
+    def reduce(self) -> None:
+        """Any other large integer that the size hangs on: alone, with its equals, then in step with another."""
+        seen: set[Spot] = set()
+        while self.trials < TRIALS:
+            large = [spot for spot, value in self.current().items() if self.is_large(spot, value) and spot not in seen]
+            if not large:
+                return
+            seen.add(large[0])
+            self.reduce_one(large[0])
+
+    def is_large(self, spot: Spot, value: object) -> bool:
+        return _is_int(value) and value > LARGE and spot not in self.values  # type: ignore[operator,no-any-return]
+
+    def reduce_one(self, spot: Spot) -> None:
+        now = self.current()
+        old, size = now[spot], self.now.size
+        outcome = self.outcome({spot: old // 2})
+        if not outcome.error and outcome.size == size:
+            return
+        steps = [step for step in STEPS if step < old]
+        if spot[1] in POSITIONS:
+            steps = [step for step in steps if step > TOKENS]
+        equal = {other for other, value in now.items() if value == old and other != spot}
+        for step in steps:
+            if self.take({spot: step, **self.ids({spot: step})}):
+                return
+            if equal and self.take({**dict.fromkeys(equal, step), spot: step}):
+                return
+        self.reduce_in_step(spot, now)
+
+    def reduce_in_step(self, spot: Spot, now: Mapping[Spot, Any]) -> None:
+        """Halve together with one other integer, as often as it goes: a width and the head size that makes it up."""
+        for other, value in now.items():
+            if other == spot or not _is_int(value) or value < 32:
+                continue
+            for shift in range(6, 0, -1):
+                if now[spot] >> shift < 64 or self.trials >= TRIALS:
+                    continue
+                if self.take({spot: now[spot] >> shift, other: value >> shift}):
+                    return
+
+    # -- the end
+
+    def settled(self) -> Any:
+        """The configuration, once a real run on it has passed."""
+        if self.now.size > LIMIT:
+            raise SubjectError(
+                f"{self.model_class.__name__}: {self.now.size / 1e6:.0f} million parameters remain after shrinking "
+                f"(at most {LIMIT // 10**6}); give it a configuration whose sizes are plain integers"
+            )
+        config = remake(self.config, self.values)
+        outcome = attempt(self.model_class, config, device="cpu")
+        if not outcome.error:
+            return config
+        for spot in [spot for spot, value in self.values.items() if _is_int(value) and value < TOKENS < 2 * value]:
+            config = remake(self.config, {**self.values, spot: 2 * self.values[spot]})
+            if not attempt(self.model_class, config, device="cpu").error:
+                return config
+        raise SubjectError(f"{self.model_class.__name__} does not run with small sizes: {outcome.error}")
+
+
+def _text_path(config: Any) -> tuple[str, ...]:
+    """The attribute, if any, that holds the text model's own configuration."""
+    text = config.get_text_config(decoder=True)
+    for name, value in vars(config).items():
+        if value is text and text is not config:
+            return (name,)
+    return ()
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

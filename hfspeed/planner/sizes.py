@@ -1,0 +1,104 @@
+"""The usual names of sizes, and what each becomes: only first candidates, kept if the model still runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+HIDDEN = "hidden_size n_embd d_model n_embed word_embed_proj_dim embedding_size model_dim".split()
+INNER = "intermediate_size ffn_dim n_inner d_ff dim_ff dff d_inner ffn_hidden_size feed_forward_size".split()
+HEADS = "num_attention_heads n_head n_heads num_heads".split()
+KEY_HEADS = "num_key_value_heads num_kv_heads n_kv_heads kv_heads num_global_key_value_heads".split()
+HEAD_SIZE = "head_dim dim_head d_head attention_head_dim kv_channels qk_nope_head_dim".split()
+ROTARY = "rotary_dim rotary_ndims".split()
+FRACTION = "partial_rotary_factor rotary_pct rotary_percent rope_pct".split()
+DEPTH = "num_hidden_layers n_layer n_layers num_layers".split()
+POSITIONS = "max_position_embeddings n_positions n_ctx max_seq_len max_sequence_length seq_length".split()
+VOCABULARY = "vocab_size padded_vocab_size".split()
+RANKS = {"q_lora_rank": 24, "kv_lora_rank": 40}
+
+NEW_HEADS, NEW_KEY_HEADS, NEW_INNER, NEW_VOCABULARY = 4, 2, 112, 144
+
+
+def standard_sizes(config: Any) -> dict[str, Any]:
+    """New values for the sizes of ``config`` that have usual names.
+
+    Widths are multiples of 16, so that 1, 2 and 4 ranks divide them, and pairwise distinct where the author's are.
+    """
+    sizes = {**_heads(config), **_inner(config)}
+    for name, value in _present(config, VOCABULARY):
+        sizes[name] = min(value, NEW_VOCABULARY)
+    for name, value in RANKS.items():
+        if _is_size(vars(config).get(name)):
+            sizes[name] = min(value, vars(config)[name])
+    return sizes
+
+
+def _heads(config: Any) -> dict[str, Any]:
+    """Width, heads, key heads and head size, which hang together."""
+    width = next((value for _, value in _present(config, HIDDEN)), None)
+    heads = next((value for _, value in _present(config, HEADS)), None)
+    if width is None or heads is None:
+        return {}
+    sized = next(iter(_present(config, HEAD_SIZE)), None)
+    old = sized[1] if sized else width // heads
+    new_heads = min(heads, NEW_HEADS)
+    new = _head_size(config)
+    # a width that heads do not make up must not come to look as if they did
+    new_width = new * new_heads if old * heads == width else 80
+    sizes: dict[str, Any] = {name: new_width for name, value in _present(config, HIDDEN) if value == width}
+    sizes |= {name: new_heads for name, value in _present(config, HEADS) if value == heads}
+    sizes |= {name: _key_heads(value, heads, new_heads) for name, value in _present(config, KEY_HEADS)}
+    for name, value in vars(config).items():
+        if _is_size(value) and (name in HEAD_SIZE or name.endswith("head_dim") or name in ROTARY):
+            sizes[name] = max(2, value * new // old // 2 * 2)
+    return sizes
+
+
+def _key_heads(value: int, heads: int, new_heads: int) -> int:
+    """One stays one and all stay all, else half."""
+    if value == heads:
+        return new_heads
+    return min(value, NEW_KEY_HEADS)
+
+
+def _head_size(config: Any) -> int:
+    """The smallest size from 16 on of which every rotary fraction is even."""
+    fractions = list(_fractions(vars(config)))
+    for size in range(16, 64, 4):
+        parts = [size * fraction for fraction in fractions]
+        if all(part == int(part) and int(part) % 2 == 0 for part in parts):
+            return size
+    return 16
+
+
+def _fractions(values: Mapping[str, Any]) -> Iterator[float]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _fractions(value)
+        elif name in FRACTION and isinstance(value, float):
+            yield value
+
+
+def _inner(config: Any) -> dict[str, Any]:
+    sizes: dict[str, Any] = {}
+    for name in INNER:
+        value = vars(config).get(name)
+        if _is_size(value):
+            sizes[name] = NEW_INNER
+        elif isinstance(value, list) and value and all(_is_size(entry) for entry in value):
+            widths = sorted(set(value))
+            sizes[name] = [NEW_INNER + 16 * widths.index(entry) for entry in value]
+    return sizes
+
+
+def _present(config: Any, names: list[str]) -> Iterator[tuple[str, int]]:
+    """The names that ``config`` itself stores, with their sizes."""
+    for name in names:
+        value = vars(config).get(name)
+        if _is_size(value):
+            yield name, value
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -1,0 +1,66 @@
+"""Does a configuration still build and run: the question that shrinking asks of every change."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from hfspeed.errors import SubjectError
+from hfspeed.planner.build import build, size_of
+from hfspeed.planner.import_file import AUTHOR_ERRORS, told
+
+TOKENS = 100
+"""Longer than any prompt of a proof, so that no table of positions is cut too short for one."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial.
+
+    Attributes:
+        size: elements of parameters and buffers.
+        depth: modules in the longest list of one class: the decoder layers.
+        error: why it did not run; empty when it did.
+    """
+
+    size: int
+    depth: int
+    error: str = ""
+
+
+def attempt(model_class: type[Any], config: Any, *, device: str = "meta", run: bool = True) -> Outcome:
+    """Build ``config`` on ``device`` and, with ``run``, do one forward of `TOKENS` tokens without a cache."""
+    try:
+        model = build(model_class, config, device=device)
+    except SubjectError as error:
+        return Outcome(0, 0, str(error))
+    size, depth = size_of(model), depth_of(model)
+    if not run:
+        return Outcome(size, depth)
+    try:
+        with torch.no_grad():
+            model(**inputs(model, device))
+    except AUTHOR_ERRORS as error:
+        return Outcome(size, depth, told(error))
+    return Outcome(size, depth)
+
+
+def inputs(model: Any, device: str) -> dict[str, Any]:
+    """The arguments of a plain prompt, those that the author's forward takes."""
+    vocab = model.get_input_embeddings().weight.shape[0]
+    positions = torch.arange(TOKENS, device=device)[None]
+    wanted = {"input_ids": positions % vocab, "position_ids": positions, "use_cache": False}
+    taken = inspect.signature(model.forward).parameters
+    if any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in taken.values()):
+        return wanted
+    return {name: value for name, value in wanted.items() if name in taken}
+
+
+def depth_of(model: nn.Module) -> int:
+    """The length of the longest ``ModuleList`` whose members are of one class."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return max((len(entry) for entry in lists if len({type(member) for member in entry}) == 1), default=0)
