@@ -1,0 +1,275 @@
+"""The seven laws of a plan, and whether it can be built on a number of ranks and stages."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from hfspeed.errors import PlanError
+from hfspeed.plan import shares
+from hfspeed.plan.ops import Attention, Column, Embed, Gated, Head, Heads, Keep, Local, Norm, Op, Row, Stacked, Whole
+from hfspeed.plan.plan import Plan
+
+FUSED = (Stacked, Heads, Gated, Norm)
+"""Ops that replace several of the author's operations, and so need a proof."""
+
+
+def verify(plan: Plan, *, ranks: int = 1, stages: int = 1, proven: bool = False) -> None:
+    """Check every law.
+
+    Args:
+        plan: the plan.
+        ranks: how many ranks split the tensors.
+        stages: how many pipeline stages there are.
+        proven: ask for proofs even when the plan has none yet (law 7 is otherwise silent about such a plan).
+
+    Raises:
+        PlanError: at least one law is broken; the message has one line for each breach.
+    """
+    broken = [
+        *(f"law 1: {text}" for text in destinations(plan)),
+        *(f"law 2: {text}" for text in splits(plan)),
+        *(f"law 3: {text}" for text in division(plan, ranks)),
+        *(f"law 4: {text}" for text in partition(plan, stages)),
+        *(f"law 5: {text}" for text in claims(plan)),
+        *(f"law 6: {text}" for text in promises(plan)),
+        *(f"law 7: {text}" for text in proofs(plan, proven=proven)),
+    ]
+    if broken:
+        told = "\n".join(f"  {text}" for text in broken)
+        raise PlanError(f"the plan of {plan.architecture} breaks its laws:\n{told}")
+
+
+def claim(op: Op) -> str:
+    """What a proof of this op is called: ``"heads at model.layers.*.self_attn.qkv_proj"``.
+
+    Layer numbers are left out, so that a proof made on a small model of the same shape speaks for the large one.
+    """
+    return f"{type(op).__name__.lower()} at {_any_layer(op.path)}"
+
+
+def destinations(plan: Plan) -> Iterator[str]:
+    """Law 1: every parameter has exactly one destination or is tied, and every destination is filled."""
+    sources = Counter([weight.source for weight in plan.weights] + [tie.source for tie in plan.ties])
+    yield from (f"{name} has {count} destinations, expected one" for name, count in sources.items() if count > 1)
+    filled = Counter([(weight.target, weight.part) for weight in plan.weights])
+    filled.update((tie.source, None) for tie in plan.ties)
+    yield from (f"{_part(*slot)} is filled {count} times, expected once" for slot, count in filled.items() if count > 1)
+    wanted = {slot for op in plan.ops for slot in _slots(op)}
+    kept = {op.path for op in plan.ops if isinstance(op, Keep)}
+    yield from (f"{_part(*slot)} is filled by nothing" for slot in sorted(wanted - filled.keys(), key=str))
+    for target, part in sorted(filled.keys() - wanted, key=str):
+        if part is not None or not any(outer in kept for outer in (target, *_outer(target))):
+            yield f"{_part(target, part)} is filled, but no op has such a parameter"
+    targets = {weight.target for weight in plan.weights} | sources.keys()
+    yield from (f"{t.source} is tied to {t.target}, which nothing fills" for t in plan.ties if t.target not in targets)
+
+
+def splits(plan: Plan) -> Iterator[str]:
+    """Law 2: a split value meets only readers that expect it split."""
+    if not plan.tensor:
+        yield from (f"{op.path} is split, but the plan says that nothing can be" for op in plan.ops if _of_ranks(op))
+        return
+    split, joins = [op for op in plan.ops if _splits(op)], [op for op in plan.ops if isinstance(op, Row)]
+    for op in split:
+        if not any(_near(op, join) for join in joins):
+            yield f"{op.path} gives a split value, but no Row beside it adds the shares up"
+    for join in joins:
+        if not any(_near(op, join) for op in split):
+            yield f"{join.path} reads a split value, but nothing beside it splits one"
+    attentions = {op.path: op for op in plan.ops if isinstance(op, Attention)}
+    for op in plan.ops:
+        attention = attentions.get(_parent(op.path))
+        if not isinstance(op, Heads) or attention is None:
+            continue
+        mine = (op.heads, op.kv_heads, op.head_size, op.value_size, op.split)
+        reads = attention.heads, attention.kv_heads, attention.head_size, attention.value_size, attention.split
+        if mine != reads:
+            yield f"{op.path} gives heads {mine}, but the attention beside it reads {reads}"
+
+
+def division(plan: Plan, ranks: int) -> Iterator[str]:
+    """Law 3: a split dimension divides, or repeats where the plan says so."""
+    if ranks > 1 and not plan.tensor:
+        yield f"{plan.architecture} cannot be split over {ranks} ranks; the plan's refusals say why"
+        return
+    for op in plan.ops:
+        if isinstance(op, Column) and (op.units < 1 or op.outputs % op.units):
+            yield f"{op.path} has {op.outputs} outputs, which {op.units} units do not divide"
+        elif isinstance(op, Heads | Attention) and (op.kv_heads < 1 or op.heads % op.kv_heads):
+            yield f"{op.path} has {op.heads} heads, which {op.kv_heads} key heads do not divide"
+        elif isinstance(op, Norm) and op.units and op.size % op.units:
+            yield f"{op.path} has {op.size} elements, which {op.units} units do not divide"
+        elif not shares.divides(op, ranks):
+            able = ", ".join(str(number) for number in shares.workable(op))
+            yield f"{op.path} cannot be split over {ranks} ranks ({_counts(op)}); it can over {able}"
+
+
+def partition(plan: Plan, count: int) -> Iterator[str]:
+    """Law 4: stages partition the decoder layers in order, and what crosses a cut is named."""
+    stages = plan.stages
+    if stages is None:
+        if count > 1:
+            yield f"{plan.architecture} cannot be cut into {count} stages: the plan's refusals say why"
+        return
+    if count > stages.count:
+        yield f"{stages.layers} has {stages.count} layers, too few for {count} stages"
+    if not stages.carried.isidentifier():
+        yield f"what crosses a cut of {stages.layers} has no name: {stages.carried!r}"
+    if stages.decoder and not stages.layers.startswith(f"{stages.decoder}."):
+        yield f"{stages.layers} does not lie in the decoder {stages.decoder}"
+    if not any(stages.decoder in forward.paths for forward in plan.forwards):
+        yield f"no rewritten forward hands the value on at {stages.decoder}"
+    inside = [op.path.removeprefix(f"{stages.layers}.") for op in plan.ops if op.path.startswith(f"{stages.layers}.")]
+    numbers = {int(first) for path in inside if (first := path.split(".")[0]).isdigit()}
+    if numbers and max(numbers) >= stages.count:
+        yield f"{stages.layers}.{max(numbers)} is claimed, but the plan counts {stages.count} layers"
+    for path in (*stages.first, *stages.last):
+        if path.startswith(f"{stages.layers}."):
+            yield f"{path} is a decoder layer, so it cannot belong to one end alone"
+
+
+def claims(plan: Plan) -> Iterator[str]:
+    """Law 5: no module path is claimed twice, and no claim lies inside another."""
+    owned = Counter(path for op in plan.ops for path in _claimed(op))
+    yield from (f"{path} is claimed {count} times" for path, count in owned.items() if count > 1)
+    for path in owned:
+        for outer in _outer(path):
+            if outer in owned:
+                yield f"{path} is claimed inside {outer}, which is claimed as a whole"
+
+
+def promises(plan: Plan) -> Iterator[str]:
+    """Law 6: an emitted forward touches only names that the ops at its paths promise to provide."""
+    rewritten = Counter(path for forward in plan.forwards for path in forward.paths)
+    yield from (f"{path} gets {count} forwards, expected one" for path, count in rewritten.items() if count > 1)
+    provided: dict[str, set[str]] = {}
+    removed: dict[str, set[str]] = {}
+    for op in plan.ops:
+        provided.setdefault(_parent(op.path), set()).update(_provides(op))
+        if isinstance(op, Attention):
+            provided.setdefault(op.path, set()).add("attn")
+        if isinstance(op, Stacked | Heads):
+            removed.setdefault(_parent(op.path), set()).update(set(op.parts) - {_name(op.path)})
+    if plan.stages:
+        provided.setdefault(plan.stages.decoder, set()).add("hands_on")
+    for forward in plan.forwards:
+        for path in forward.paths:
+            for name in sorted(set(forward.promised) - provided.get(path, set())):
+                yield f"the forward {forward.name} needs `{name}` at {path}, which no op provides"
+            for name in sorted(removed.get(path, ())):
+                if re.search(rf"\bself\.{re.escape(name)}\b", forward.text):
+                    yield f"the forward {forward.name} still reads `{name}` at {path}, which an op took over"
+    for path in sorted(path for path, names in removed.items() if names and path not in rewritten):
+        yield f"{path} lost {_listed(removed[path])} to an op, but no forward was rewritten there"
+
+
+def proofs(plan: Plan, *, proven: bool = False) -> Iterator[str]:
+    """Law 7: every fused op carries a proof, named as `claim` says, whose error keeps its bound."""
+    if not plan.proofs and not proven:
+        return
+    known = {proof.claim for proof in plan.proofs}
+    missing = dict.fromkeys(claim(op) for op in plan.ops if isinstance(op, FUSED))
+    yield from (f"{wanted} carries no proof" for wanted in missing if wanted not in known)
+    for proof in plan.proofs:
+        # Written so that an error which is no number breaks the law too.
+        if not proof.error <= proof.bound:
+            yield f"{proof.claim} is off by {proof.error:.1e}, more than {proof.bound:.1e}"
+
+
+def _slots(op: Op) -> list[tuple[str, int | None]]:
+    """The parameters of the built op, and the parts of each."""
+    match op:
+        case Stacked() | Heads():
+            count = len(op.parts)
+            numbers: list[int | None] = [None] if len(set(op.parts)) == 1 else list(range(count))
+            names = ("weight", "bias") if op.bias else ("weight",)
+            return [(f"{op.path}.{name}", number) for name in names for number in numbers]
+        case Column() | Row() | Whole() | Head():
+            return [(f"{op.path}.{name}", None) for name in (("weight", "bias") if op.bias else ("weight",))]
+        case Embed():
+            return [(f"{op.path}.weight", None)]
+        case Norm():
+            return [(f"{op.path}.weight", None)] if op.weight != "none" else []
+        case Attention():
+            return [(f"{op.path}.{op.sinks}", None)] if op.sinks else []
+    return []
+
+
+def _claimed(op: Op) -> set[str]:
+    """What nobody else may claim: the op's module, the children it takes over, or the one name it sets."""
+    match op:
+        case Attention():
+            return {f"{op.path}.attn"}
+        case Local():
+            return {f"{op.path}.{op.attribute}"}
+        case Stacked() | Heads():
+            return {op.path} | {_join(_parent(op.path), part) for part in op.parts}
+    return {op.path}
+
+
+def _provides(op: Op) -> set[str]:
+    name = _name(op.path)
+    if isinstance(op, Attention | Local):
+        return set()
+    return {name, f"{name}_sizes"} if isinstance(op, Stacked | Heads) else {name}
+
+
+def _splits(op: Op) -> bool:
+    return isinstance(op, Column) or (isinstance(op, Stacked | Heads) and op.split)
+
+
+def _of_ranks(op: Op) -> bool:
+    joins = isinstance(op, Row | Local) or (isinstance(op, Norm | Keep) and op.units > 0)
+    return joins or _splits(op) or (isinstance(op, Attention) and op.split)
+
+
+def _near(one: Op, other: Op) -> bool:
+    """Whether two ops lie in one block: below the parent of either's parent (its own parent at the top)."""
+    scope = _parent(_parent(one.path)) or _parent(one.path)
+    return not scope or other.path.startswith(f"{scope}.")
+
+
+def _counts(op: Op) -> str:
+    match op:
+        case Column(units=units) | Norm(units=units) | Keep(units=units):
+            return f"{units} units"
+        case Row(inputs=inputs):
+            return f"{inputs} inputs"
+        case Stacked(sizes=sizes):
+            return "parts of " + ", ".join(str(size) for size in sizes)
+        case Heads(heads=heads, kv_heads=keys) | Attention(heads=heads, kv_heads=keys):
+            return f"{heads} heads, {keys} key heads"
+        case Local(attribute=attribute, whole=whole):
+            return f"{attribute} = {whole}"
+    return "whole"
+
+
+def _part(target: str, part: int | None) -> str:
+    return target if part is None else f"part {part} of {target}"
+
+
+def _outer(path: str) -> list[str]:
+    pieces = path.split(".")
+    return [".".join(pieces[:depth]) for depth in range(1, len(pieces))]
+
+
+def _parent(path: str) -> str:
+    return path.rpartition(".")[0]
+
+
+def _name(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _join(parent: str, name: str) -> str:
+    return f"{parent}.{name}" if parent else name
+
+
+def _any_layer(path: str) -> str:
+    return ".".join("*" if piece.isdigit() else piece for piece in path.split("."))
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
