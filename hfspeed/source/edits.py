@@ -72,9 +72,7 @@ class Edits:
         self._block(stmt)
         self._deleted.append(stmt)
 
-    def insert_parameter(
-        self, name: str, annotation: str | None = None, default: str | None = None
-    ) -> None:
+    def insert_parameter(self, name: str, annotation: str | None = None, default: str | None = None) -> None:
         """Add a parameter after all others but ``**kwargs``.
 
         Raises:
@@ -146,7 +144,8 @@ class Edits:
         if self._begins_line(first):
             return self._white(first)
         parent = self.recovered.parent_of(block[0])
-        at = parent if hasattr(parent, "lineno") else getattr(parent, "pattern", block[0])
+        at = parent.pattern if isinstance(parent, ast.match_case) else parent
+        assert at is not None
         return self._white(self.recovered.offsets(at)[0]) + "    "
 
     # what to do
@@ -191,10 +190,7 @@ class Edits:
         tree, text = self.recovered.tree, self.recovered.text
         starts = [text.rfind("@", 0, self.recovered.offsets(d)[0]) for d in tree.decorator_list]
         starts.append(self.recovered.offsets(tree)[0])
-        return [
-            _Edit(self._line_start(starts[i]), self._line_start(starts[i + 1]), "")
-            for i in self.recovered.inert
-        ]
+        return [_Edit(self._line_start(starts[i]), self._line_start(starts[i + 1]), "") for i in self.recovered.inert]
 
 
 def _shifted(lines: str, white: str) -> str:

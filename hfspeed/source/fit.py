@@ -24,7 +24,8 @@ def fitted(recovered: Recovered, node: ast.AST, text: str) -> str:
     """
     if not isinstance(node, ast.expr):
         return text
-    _check_no_fstring(recovered, node)
+    if _in_fstring(recovered, node):
+        raise ValueError(f"cannot replace inside an f-string: {recovered.place(node)}")
     new = _parsed(f"(\n{text}\n)")
     if new is None or _grouped(recovered, node):
         return text  # not parsed: a starred argument or the like; `Edits.apply` checks the whole
@@ -40,12 +41,11 @@ def fitted(recovered: Recovered, node: ast.AST, text: str) -> str:
     return f"({text})" if loose or (_is_tight(parent, node) and not _is_atom(bare, parent)) else text
 
 
-def _check_no_fstring(recovered: Recovered, node: ast.AST) -> None:
+def _in_fstring(recovered: Recovered, node: ast.AST) -> bool:
     parent = recovered.parent_of(node)
-    while parent is not None and not isinstance(parent, ast.stmt):
-        if isinstance(parent, ast.JoinedStr):
-            raise ValueError(f"cannot replace inside an f-string: {recovered.place(parent)}")
+    while parent is not None and not isinstance(parent, ast.stmt | ast.JoinedStr):
         parent = recovered.parent_of(parent)
+    return isinstance(parent, ast.JoinedStr)
 
 
 def _parsed(text: str) -> ast.expr | None:

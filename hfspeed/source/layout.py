@@ -45,6 +45,5 @@ def indented(text: str, prefix: str) -> str:
     kept = inside_strings(text)
     lines = text.split("\n")
     return "\n".join(
-        line if number in kept or not line.strip() else prefix + line
-        for number, line in enumerate(lines, start=1)
+        line if number in kept or not line.strip() else prefix + line for number, line in enumerate(lines, start=1)
     )

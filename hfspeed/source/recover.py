@@ -134,9 +134,7 @@ def _imports(tree: ast.Module) -> list[ast.stmt]:
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.Import) or (
-            isinstance(node, ast.ImportFrom) and node.module != "__future__"
-        ):
+        if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module != "__future__"):
             found.append(node)
         elif not isinstance(node, _Scope | ast.expr):
             waiting += ast.iter_child_nodes(node)
@@ -168,9 +166,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
             yield from _nested(constant)
 
 
-def _cut(
-    scope: _Scope, lines: list[str], owner: type, module: str, chain: list[FunctionType]
-) -> Recovered:
+def _cut(scope: _Scope, lines: list[str], owner: type, module: str, chain: list[FunctionType]) -> Recovered:
     first, last = _first_line(scope), scope.end_lineno or scope.lineno
     text, removed = dedented("".join(lines[first - 1 : last]).rstrip("\n"), scope.col_offset)
     tree = ast.parse(text).body[0]

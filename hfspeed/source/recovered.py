@@ -123,9 +123,7 @@ class Recovered:
 
     @cached_property
     def _parents(self) -> dict[ast.AST, ast.AST]:
-        return {
-            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
-        }
+        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     def parent_of(self, node: ast.AST) -> ast.AST | None:
         """The node that holds ``node``; ``None`` for the definition itself."""

@@ -12,9 +12,7 @@ from hfspeed.source.recovered import Recovered
 _BLANK = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
 
 
-def parameter(
-    recovered: Recovered, name: str, annotation: str | None, default: str | None
-) -> tuple[int, str]:
+def parameter(recovered: Recovered, name: str, annotation: str | None, default: str | None) -> tuple[int, str]:
     """Offset and text that add ``name`` after all parameters but ``**kwargs``.
 
     Raises:

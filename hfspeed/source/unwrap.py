@@ -39,9 +39,7 @@ def _cells(function: FunctionType) -> Iterator[object]:
             continue
 
 
-def inert(
-    decorators: list[ast.expr], wrappers: list[FunctionType], names: Mapping[str, Any]
-) -> list[int]:
+def inert(decorators: list[ast.expr], wrappers: list[FunctionType], names: Mapping[str, Any]) -> list[int]:
     """Indices of the decorators that cannot have left any of ``wrappers``, so returned their function.
 
     A wrapper is laid to every decorator whose code contains it or cannot be seen, or to all if none
@@ -108,11 +106,7 @@ def _neighbours(function: FunctionType, codes: list[CodeType]) -> list[FunctionT
     """Functions of its module that ``function`` names or closes over; other modules' are their affair."""
     found = [function.__globals__.get(name) for code in codes for name in code.co_names]
     found += [function.__dict__.get("__wrapped__"), *_cells(function)]
-    return [
-        other
-        for other in found
-        if isinstance(other, FunctionType) and other.__globals__ is function.__globals__
-    ]
+    return [other for other in found if isinstance(other, FunctionType) and other.__globals__ is function.__globals__]
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
