@@ -1,0 +1,96 @@
+"""Which linears of a module are split over ranks: pairs of column and row that a split value connects.
+
+A linear is a column if everything that reads its result ends in rows; a linear is a row if everything it
+reads comes from columns. In between, attention works head by head, and a module with parameters over the
+whole split width is fed the gathered value. Whether the code in between really passes shares through is
+decided by running it on simulated ranks, not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import fx
+
+from hfspeed.graph.flow import between, origins
+from hfspeed.graph.nodes import is_attention, is_linear, module_of, value_of, width
+from hfspeed.graph.record import Call
+
+
+@dataclass(frozen=True)
+class Block:
+    """How one module's linears may be split.
+
+    Attributes:
+        columns: path of each column and its units (blocks of outputs that stay together).
+        rows: paths of the rows.
+        gathered: path of each child with parameters over a split width, and the units of that width.
+        attention: the split goes through the attention interface.
+    """
+
+    columns: dict[str, int]
+    rows: tuple[str, ...]
+    gathered: dict[str, int]
+    attention: bool
+
+
+def block(call: Call) -> Block | None:
+    """The split that a module's dataflow suggests; ``None`` if no value could be split in it."""
+    columns, rows = _roles(call.graph)
+    if not columns:
+        return None
+    units: dict[str, int] = {}
+    gathered: dict[str, int] = {}
+    attention = False
+    for column in columns:
+        carriers, _ = between(column, is_linear)
+        heads = [n for n in carriers if is_attention(n)]
+        attention |= bool(heads)
+        units[str(column.target)] = _units(column, heads)
+        for node in carriers:
+            if _has_width(node, width(column)):
+                gathered[str(node.target)] = units[str(column.target)]
+    return Block(units, tuple(str(row.target) for row in rows), gathered, attention)
+
+
+def _roles(graph: fx.Graph) -> tuple[list[fx.Node], list[fx.Node]]:
+    """Columns and rows, each column's readers all rows and each row's origins all columns."""
+    linears = [node for node in graph.nodes if is_linear(node)]
+    columns: list[fx.Node] = []
+    rows: list[fx.Node] = []
+    for node in linears:
+        sources = origins(node.all_input_nodes[0]) if node.all_input_nodes else ()
+        if sources and not any(source in rows for source in sources):
+            rows.append(node)
+        else:
+            columns.append(node)
+    settled = False
+    while not settled:
+        keep = [c for c in columns if _ends(c) and _ends(c) <= set(rows)]
+        hold = [r for r in rows if set(origins(r.all_input_nodes[0])) <= set(keep)]
+        settled = len(keep) == len(columns) and len(hold) == len(rows)
+        columns, rows = keep, hold
+    return columns, rows
+
+
+def _ends(node: fx.Node) -> set[fx.Node]:
+    return between(node, is_linear)[1]
+
+
+def _units(column: fx.Node, attention: list[fx.Node]) -> int:
+    """Heads, if the value is made into query, key or value; else every output is a unit of its own."""
+    if not attention:
+        return width(column)
+    counts = []
+    for argument in attention[0].args[1:4]:
+        if isinstance(argument, fx.Node) and column in origins(argument):
+            counts.append(int(value_of(argument).shape[1]))
+    return min(counts)
+
+
+def _has_width(node: fx.Node, wide: int) -> bool:
+    """A child with parameters that reads values of the whole split width."""
+    module = module_of(node)
+    if module is None or not any(True for _ in module.parameters()):
+        return False
+    return any(width(a) == wide for a in node.all_input_nodes)

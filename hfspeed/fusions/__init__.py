@@ -1,0 +1,22 @@
+"""The fusions, in priority order. The order matters: an earlier one takes what a later one would also match."""
+
+from hfspeed.fusions.attention import InterfaceAttention
+from hfspeed.fusions.gated import GatedLinear
+from hfspeed.fusions.heads import HeadProjections
+from hfspeed.fusions.rms_norm import RootMeanSquareNorm
+from hfspeed.fusions.siblings import SiblingLinears
+from hfspeed.pattern.fusion import Fusion
+from hfspeed.pattern.replacement import Replacement
+
+FUSIONS: tuple[Fusion, ...] = (
+    HeadProjections(),  # first: three siblings that meet in attention are also split by head
+    GatedLinear(),  # before siblings: it saves the product's round trip as well
+    SiblingLinears(),  # last: whatever still reads one value
+)
+REPLACEMENTS: tuple[Replacement, ...] = (
+    InterfaceAttention(),  # first: without it the model cannot be served
+    RootMeanSquareNorm(),
+)
+"""Fusions of whole modules; no two can see the same module, so their order is only a habit."""
+
+__all__ = ["FUSIONS", "REPLACEMENTS"]

@@ -1,0 +1,124 @@
+"""A module that calls the attention interface gets paged attention; every keyword it hands over is accounted for."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import fx, nn
+
+from hfspeed.example import Example
+from hfspeed.graph.flow import origins
+from hfspeed.graph.nodes import is_attention, value_of
+from hfspeed.graph.record import Call
+from hfspeed.pattern.replacement import Replacement
+from hfspeed.plan import Attention
+from hfspeed.plan.keywords import FALSE, HARMLESS
+from hfspeed.refusal import Reason
+
+_SHAPES: Final = """
+q = self.q(x).view(1, -1, 4, 8).transpose(1, 2)
+k = self.k(x).view(1, -1, 2, 8).transpose(1, 2)
+v = self.v(x).view(1, -1, 2, 8).transpose(1, 2)
+"""
+_WIDTHS: Final = {"q": 32, "k": 16, "v": 16}
+
+
+class InterfaceAttention(Replacement):
+    """The interface is called once, causally, with values known when the model is built."""
+
+    name = "attention"
+
+    fuses = (
+        Example(_SHAPES + "return attention(self, q, k, v, None, scaling=0.3)[0]", widths=_WIDTHS),
+        Example(
+            _SHAPES
+            + "return attention(self, q, k, v, None, sliding_window=4, softcap=2.0, s_aux=self.s, dropout=0.0)[0]",
+            widths=_WIDTHS,
+            children={"s": "nn.Parameter(torch.zeros(4))"},
+        ),
+    )
+    refuses = (
+        Example(
+            _SHAPES + "return attention(self, q, k, v, None, position_bias=x)[0]",
+            widths=_WIDTHS,
+            reason=Reason.KEYWORD_NOT_CONSUMED,
+        ),
+        Example(
+            _SHAPES + "return attention(self, q, k, v, torch.zeros(3, 3))[0]",
+            widths=_WIDTHS,
+            reason=Reason.MASK_NOT_CAUSAL,
+        ),
+        Example(
+            _SHAPES + "return attention(self, q, k, v, None, is_causal=False)[0]",
+            widths=_WIDTHS,
+            reason=Reason.MASK_NOT_CAUSAL,
+        ),
+        Example(
+            _SHAPES + "return attention(self, q, k, v, None)[0] + attention(self, q, k, k, None)[0]",
+            widths=_WIDTHS,
+            reason=Reason.CALLED_TWICE_INTERFACE,
+        ),
+    )
+
+    def sees(self, call: Call) -> bool:
+        return any(is_attention(node) for node in call.graph.nodes)
+
+    def plan(self, call: Call, twin: nn.Module) -> Attention:
+        nodes = [node for node in call.graph.nodes if is_attention(node)]
+        if len(nodes) > 1:
+            found = "the attention interface is called more than once in one module"
+            self.refuse(call, Reason.CALLED_TWICE_INTERFACE, found, nodes[1])
+        (node,) = nodes
+        query, key, value = (value_of(a) for a in node.args[1:4])  # type: ignore[arg-type]
+        self._causal(call, node, query, key)
+        known = self._known(call, node)
+        return Attention(
+            call.path,
+            heads=int(query.shape[1]),
+            kv_heads=int(key.shape[1]),
+            head_size=int(query.shape[3]),
+            value_size=int(value.shape[3]),
+            scale=float(known.get("scaling") or query.shape[3] ** -0.5),
+            window=known.get("sliding_window"),
+            softcap=known.get("softcap"),
+            sinks=self._sinks(call, node),
+        )
+
+    def _causal(self, call: Call, node: fx.Node, query: torch.Tensor, key: torch.Tensor) -> None:
+        keywords = dict(node.kwargs)
+        mask = node.args[4] if len(node.args) > 4 else keywords.get("attention_mask")
+        if mask is not None:
+            found = "a mask of the author's own is handed to attention"
+            self.refuse(call, Reason.MASK_NOT_CAUSAL, found, node, "build masks with transformers' helpers")
+        if keywords.get("is_causal", True) is False or query.shape[2] != key.shape[2]:
+            self.refuse(call, Reason.MASK_NOT_CAUSAL, "attention is not causal", node)
+
+    def _known(self, call: Call, node: fx.Node) -> dict[str, Any]:
+        """Keywords that act, as numbers; refuses any that would be dropped."""
+        known: dict[str, Any] = {}
+        for name, value in node.kwargs.items():
+            if name in {"s_aux", "is_causal", "attention_mask"} or name in HARMLESS or value is None:
+                continue
+            if name in FALSE and value is False:
+                continue
+            if name == "dropout" and not isinstance(value, fx.Node) and not value:
+                continue
+            if name not in {"scaling", "sliding_window", "softcap"}:
+                found = f"`{name}` is handed to attention, and nothing would consume it"
+                self.refuse(call, Reason.KEYWORD_NOT_CONSUMED, found, node)
+            if isinstance(value, fx.Node) or isinstance(value, bool):
+                found = f"`{name}` is no plain number when the model is built"
+                self.refuse(call, Reason.VALUE_VARIES, found, node, "make it a number in `__init__`")
+            known[name] = value
+        return known
+
+    def _sinks(self, call: Call, node: fx.Node) -> str | None:
+        sinks = node.kwargs.get("s_aux")
+        if sinks is None:
+            return None
+        held = origins(sinks, lambda n: n.op == "get_attr") if isinstance(sinks, fx.Node) else ()
+        prefix = f"{call.path}."
+        if len(held) != 1 or not str(held[0].target).startswith(prefix):
+            self.refuse(call, Reason.VALUE_VARIES, "`s_aux` is no parameter of the module", node)
+        return str(held[0].target).removeprefix(prefix)

@@ -1,0 +1,53 @@
+"""What reaches what, in a recorded graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from torch import fx
+
+from hfspeed.graph.nodes import is_linear
+
+
+def origins(node: fx.Node, stop: Callable[[fx.Node], bool] = is_linear) -> tuple[fx.Node, ...]:
+    """The nearest nodes behind ``node`` (itself included) at which ``stop`` holds, in graph order."""
+    found, seen, todo = set(), set(), [node]
+    while todo:
+        at = todo.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        if stop(at):
+            found.add(at)
+        else:
+            todo.extend(at.all_input_nodes)
+    return tuple(n for n in node.graph.nodes if n in found)
+
+
+def between(start: fx.Node, stop: Callable[[fx.Node], bool]) -> tuple[set[fx.Node], set[fx.Node]]:
+    """The nodes that carry what ``start`` gave, and the nodes with ``stop`` (or ends) that take it.
+
+    A node without readers, and the output, are ends.
+    """
+    carriers: set[fx.Node] = set()
+    ends: set[fx.Node] = set()
+    todo = [start]
+    while todo:
+        at = todo.pop()
+        for reader in at.users:
+            if reader.op == "output" or stop(reader):
+                ends.add(reader)
+            elif reader not in carriers:
+                carriers.add(reader)
+                todo.append(reader)
+    return carriers, ends
+
+
+def readers(node: fx.Node) -> Iterator[fx.Node]:
+    """The nodes that take ``node``, looking through nothing."""
+    yield from node.users
+
+
+def linears(graph: fx.Graph) -> tuple[fx.Node, ...]:
+    """All calls of plain linear children, in order."""
+    return tuple(node for node in graph.nodes if is_linear(node))

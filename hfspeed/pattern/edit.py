@@ -1,0 +1,49 @@
+"""Source changes as values: gathered by fusions, checked against one another, applied last."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from hfspeed.source import Edits, Recovered
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of a forward's text.
+
+    Attributes:
+        kind: what is done to ``node``.
+        node: an expression to replace; a statement to precede, follow or delete; the definition for a parameter.
+        text: the new expression, statement, or parameter.
+        names: local names that the text introduces.
+    """
+
+    kind: Literal["replace", "before", "after", "delete", "parameter"]
+    node: ast.AST
+    text: str = ""
+    names: tuple[str, ...] = ()
+
+
+def changed(recovered: Recovered, changes: Iterable[Change]) -> str:
+    """The text of the forward with all changes.
+
+    Raises:
+        ValueError: two changes overlap.
+    """
+    edits = Edits(recovered)
+    for change in changes:
+        match change.kind, change.node:
+            case "replace", node:
+                edits.replace(node, change.text)
+            case "before", ast.stmt() as stmt:
+                edits.insert_before(stmt, change.text)
+            case "after", ast.stmt() as stmt:
+                edits.insert_after(stmt, change.text)
+            case "delete", ast.stmt() as stmt:
+                edits.delete(stmt)
+            case "parameter", _:
+                edits.insert_parameter(change.text, "torch.Tensor | None", "None")
+    return edits.apply()

@@ -1,0 +1,65 @@
+"""What the ForCausalLM class does around its base model: which parts it has, and what follows the head."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from torch import fx, nn
+
+from hfspeed.errors import SubjectError
+from hfspeed.graph.nodes import function_name
+from hfspeed.graph.record import Call
+from hfspeed.plan import Wrapper
+
+_PASSED = ("input_ids", "position_ids", "inputs_embeds")
+
+
+def wrapper(model: Any, call: Call) -> Wrapper:
+    """Read the wrapper's parts off the author's module and its recorded call.
+
+    Args:
+        model: the author's ``ForCausalLM``.
+        call: the recorded call of it.
+
+    Raises:
+        SubjectError: it has no base model or no output projection of its own.
+    """
+    base = model.base_model_prefix
+    inner = getattr(model, base, None)
+    if not isinstance(inner, nn.Module) or inner is model:
+        raise SubjectError(
+            f"{inspect.getfile(type(model))}: {type(model).__name__} has no base model under "
+            f"`{base}` (base_model_prefix); keep the decoder in an attribute of that name"
+        )
+    parameters = inspect.signature(inner.forward).parameters
+    head = name_of(model, model.get_output_embeddings())
+    keywords = tuple(name for name in _PASSED if name in parameters)
+    return Wrapper(base, keywords, head, _after(call.graph, head))
+
+
+def name_of(model: nn.Module, part: nn.Module | None) -> str:
+    """The dotted name of a submodule."""
+    for name, module in model.named_modules():
+        if module is part:
+            return name
+    raise SubjectError(f"{inspect.getfile(type(model))}: {type(model).__name__} has no output projection")
+
+
+def _after(graph: fx.Graph, head: str) -> tuple[str, ...]:
+    """The operations behind the head, in words."""
+    words: list[str] = []
+    behind: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op == "call_module" and node.target == head:
+            behind.add(node)
+        elif node.op != "output" and behind.intersection(node.all_input_nodes):
+            behind.add(node)
+            words.append(_word(node))
+    return tuple(words)
+
+
+def _word(node: fx.Node) -> str:
+    name = function_name(node) or str(node.target).rpartition(".")[2]
+    numbers = [f"{a:g}" for a in node.args if isinstance(a, (int, float))]
+    return " ".join([name, *numbers])
