@@ -12,6 +12,8 @@ from hfspeed.planner.import_file import AUTHOR_ERRORS
 
 Spot = tuple[tuple[str, ...], str]
 """Where a value stands: the attributes that lead to the nested configuration, and the name in it."""
+PER_LAYER = "per_layer_config"
+"""transformers' name for values that single layers override: ``{layer: {name: value}}``."""
 
 
 def spots(config: Any, within: tuple[str, ...] = ()) -> Iterator[tuple[Spot, Any]]:
@@ -21,6 +23,14 @@ def spots(config: Any, within: tuple[str, ...] = ()) -> Iterator[tuple[Spot, Any
             yield from spots(value, (*within, name))
         elif not name.startswith("_") or isinstance(value, (int, list)):
             yield (within, name), value
+    if overrides := overrides_of(config):
+        yield (within, PER_LAYER), overrides
+
+
+def overrides_of(config: Any) -> dict[int, dict[str, Any]]:
+    """What single layers override, by layer."""
+    spec = vars(config).get("_heterogeneity_spec")
+    return spec.per_layer_overrides if spec is not None else {}
 
 
 def remake(config: Any, values: Mapping[Spot, Any]) -> Any:
@@ -43,7 +53,7 @@ def remake(config: Any, values: Mapping[Spot, Any]) -> Any:
 def _constructed(config: Any, own: Mapping[str, Any]) -> Any:
     cls = type(config)
     names = _parameters(cls) & set(vars(config))
-    given = {name: copy.deepcopy(getattr(config, name)) for name in sorted(names)}
+    given = {name: copy.deepcopy(vars(config)[name]) for name in sorted(names)}
     plain = vars(cls(**copy.deepcopy(given)))
     # what the constructor would not restore by itself came from elsewhere, and is put back
     kept = {
@@ -56,9 +66,10 @@ def _constructed(config: Any, own: Mapping[str, Any]) -> Any:
 
 
 def _changed(config: Any, values: Mapping[str, Any]) -> Any:
-    for name, value in values.items():
-        if name.startswith("_") or vars(config).get(name, config) is not value:
-            vars(config)[name] = value
+    # straight into the dictionary: a setter may refuse one value for as long as another has not followed
+    vars(config).update({name: value for name, value in values.items() if name != PER_LAYER})
+    if PER_LAYER in values:
+        config.per_layer_config = copy.deepcopy(values[PER_LAYER])
     return config
 
 

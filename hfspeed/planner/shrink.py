@@ -7,8 +7,8 @@ from typing import Any
 
 from hfspeed.errors import SubjectError
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
-from hfspeed.planner.remake import Spot, remake, spots
-from hfspeed.planner.sizes import DEPTH, POSITIONS, standard_sizes
+from hfspeed.planner.remake import PER_LAYER, Spot, overrides_of, remake, spots
+from hfspeed.planner.sizes import DEPTH, POSITIONS, override_sizes, standard_sizes
 from hfspeed.planner.trial import TOKENS, Outcome, attempt
 
 LIMIT = 40_000_000
@@ -44,6 +44,7 @@ class _Search:
     def __init__(self, config: Any, model_class: type[Any]) -> None:
         self.config, self.model_class = config, model_class
         self.text = _text_path(config)
+        self.first = dict(spots(config))
         self.values: dict[Spot, Any] = {}
         self.trials = 0
         self.runs = True
@@ -87,28 +88,34 @@ class _Search:
         if old <= layers:
             return
         now = self.current()
-        equal = [spot for spot, value in now.items() if value == old and _is_int(value)]
         usual = [spot for spot, value in now.items() if spot[1] in DEPTH and spot[0] == self.text and _is_int(value)]
-        for spot in [*usual, *(spot for spot in equal if spot not in usual)]:
+        equal = [spot for spot, value in now.items() if value == old and _is_int(value)]
+        for spot in dict.fromkeys([*(spot for spot in usual if spot in equal), *equal, *usual]):
             for extra in self.depth_extras(now, spot, layers):
                 values = {spot: layers, **extra}
                 outcome = self.outcome(values)
-                if not outcome.error and outcome.depth < old:
+                if not outcome.error and outcome.depth == layers:
                     self.keep(values, outcome)
                     return
 
     def depth_extras(self, now: Mapping[Spot, Any], depth: Spot, layers: int) -> Iterator[dict[Spot, Any]]:
-        """What must change with the depth: lists per layer, and counts of layers that are now too large."""
+        """What must change with the depth: lists per layer, and counts of layers, which keep their proportion."""
         old = now[depth]
+        beside = {spot: value for spot, value in now.items() if spot[0] == depth[0] and spot != depth}
         lists = {
             spot: type(value)(value[:layers])
-            for spot, value in now.items()
-            if isinstance(value, (list, tuple)) and len(value) == old and spot[0] == depth[0]
+            for spot, value in beside.items()
+            if isinstance(value, (list, tuple)) and len(value) == old
+        }
+        lists |= {
+            spot: {layer: own for layer, own in value.items() if layer < layers}
+            for spot, value in beside.items()
+            if spot[1] == PER_LAYER
         }
         counts = {
-            spot: layers if value == old else max(1, value * layers // old)
-            for spot, value in now.items()
-            if _is_int(value) and layers < value <= old and "layer" in spot[1] and spot[0] == depth[0]
+            spot: max(1, value * layers // old)
+            for spot, value in beside.items()
+            if _is_int(value) and value > layers and "layers" in spot[1]
         }
         yield from ({**counts, **lists}, lists, counts, {})
 
@@ -116,13 +123,14 @@ class _Search:
 
     def names(self) -> None:
         """All usual sizes at once; where that does not run, one by one."""
-        sizes: dict[Spot, Any] = {}
         config = remake(self.config, self.values)
         for name in self.text:
             config = getattr(config, name)
-        for name, value in standard_sizes(config).items():
-            if vars(config)[name] != value:
-                sizes[self.text, name] = value
+        values = vars(config)
+        wanted = standard_sizes(values)
+        if overrides := overrides_of(config):
+            wanted[PER_LAYER] = override_sizes(overrides, values, wanted)
+        sizes = {(self.text, name): value for name, value in wanted.items() if values.get(name) != value}
         if not sizes or self.take({**sizes, **self.ids(sizes)}):
             return
         for spot, value in sizes.items():
@@ -151,7 +159,7 @@ class _Search:
         small = {window: 8 + 4 * index for index, window in enumerate(sorted(windows))}
         small = {window: size for window, size in small.items() if size < window}
         for spot, value in self.current().items():
-            if "position" in spot[1] or spot[1] in POSITIONS or spot in self.values and _is_int(value):
+            if spot[0] != self.text or "position" in spot[1] or spot[1] in POSITIONS or spot in self.values and _is_int(value):
                 continue
             if _is_int(value) and value in small:
                 self.take_same({spot: small[value]})
@@ -188,6 +196,8 @@ class _Search:
         if spot[1] in POSITIONS:
             steps = [step for step in steps if step > TOKENS]
         equal = {other for other, value in now.items() if value == old and other != spot}
+        # what had the same size at first should have it again: a second table of the same vocabulary
+        steps = [new for other, new in self.values.items() if self.first.get(other) == old and _is_int(new)] + steps
         for step in steps:
             if self.take({spot: step, **self.ids({spot: step})}):
                 return

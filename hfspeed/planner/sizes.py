@@ -20,36 +20,51 @@ RANKS = {"q_lora_rank": 24, "kv_lora_rank": 40}
 NEW_HEADS, NEW_KEY_HEADS, NEW_INNER, NEW_VOCABULARY = 4, 2, 112, 144
 
 
-def standard_sizes(config: Any) -> dict[str, Any]:
-    """New values for the sizes of ``config`` that have usual names.
+def standard_sizes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """New values for the sizes in ``values`` that have usual names.
 
     Widths are multiples of 16, so that 1, 2 and 4 ranks divide them, and pairwise distinct where the author's are.
     """
-    sizes = {**_heads(config), **_inner(config)}
-    for name, value in _present(config, VOCABULARY):
+    sizes = {**_heads(values), **_inner(values)}
+    for name, value in _present(values, VOCABULARY):
         sizes[name] = min(value, NEW_VOCABULARY)
     for name, value in RANKS.items():
-        if _is_size(vars(config).get(name)):
-            sizes[name] = min(value, vars(config)[name])
+        if _is_size(values.get(name)):
+            sizes[name] = min(value, values[name])
     return sizes
 
 
-def _heads(config: Any) -> dict[str, Any]:
+def override_sizes(
+    overrides: Mapping[int, Mapping[str, Any]], values: Mapping[str, Any], sizes: Mapping[str, Any]
+) -> dict[int, dict[str, Any]]:
+    """What single layers override, in the proportion that it has to the value of all."""
+
+    def scaled(name: str, value: Any) -> Any:
+        if name not in sizes or not _is_size(value) or not _is_size(values.get(name)):
+            return value
+        return max(1, value * sizes[name] // values[name])
+
+    return {
+        layer: {name: scaled(name, value) for name, value in own.items()} for layer, own in overrides.items()
+    }
+
+
+def _heads(values: Mapping[str, Any]) -> dict[str, Any]:
     """Width, heads, key heads and head size, which hang together."""
-    width = next((value for _, value in _present(config, HIDDEN)), None)
-    heads = next((value for _, value in _present(config, HEADS)), None)
+    width = next((value for _, value in _present(values, HIDDEN)), None)
+    heads = next((value for _, value in _present(values, HEADS)), None)
     if width is None or heads is None:
         return {}
-    sized = next(iter(_present(config, HEAD_SIZE)), None)
+    sized = next(iter(_present(values, HEAD_SIZE)), None)
     old = sized[1] if sized else width // heads
     new_heads = min(heads, NEW_HEADS)
-    new = _head_size(config)
+    new = _head_size(values)
     # a width that heads do not make up must not come to look as if they did
     new_width = new * new_heads if old * heads == width else 80
-    sizes: dict[str, Any] = {name: new_width for name, value in _present(config, HIDDEN) if value == width}
-    sizes |= {name: new_heads for name, value in _present(config, HEADS) if value == heads}
-    sizes |= {name: _key_heads(value, heads, new_heads) for name, value in _present(config, KEY_HEADS)}
-    for name, value in vars(config).items():
+    sizes: dict[str, Any] = {name: new_width for name, value in _present(values, HIDDEN) if value == width}
+    sizes |= {name: new_heads for name, value in _present(values, HEADS) if value == heads}
+    sizes |= {name: _key_heads(value, heads, new_heads) for name, value in _present(values, KEY_HEADS)}
+    for name, value in values.items():
         if _is_size(value) and (name in HEAD_SIZE or name.endswith("head_dim") or name in ROTARY):
             sizes[name] = max(2, value * new // old // 2 * 2)
     return sizes
@@ -62,9 +77,9 @@ def _key_heads(value: int, heads: int, new_heads: int) -> int:
     return min(value, NEW_KEY_HEADS)
 
 
-def _head_size(config: Any) -> int:
+def _head_size(values: Mapping[str, Any]) -> int:
     """The smallest size from 16 on of which every rotary fraction is even."""
-    fractions = list(_fractions(vars(config)))
+    fractions = list(_fractions(values))
     for size in range(16, 64, 4):
         parts = [size * fraction for fraction in fractions]
         if all(part == int(part) and int(part) % 2 == 0 for part in parts):
@@ -80,10 +95,10 @@ def _fractions(values: Mapping[str, Any]) -> Iterator[float]:
             yield value
 
 
-def _inner(config: Any) -> dict[str, Any]:
+def _inner(values: Mapping[str, Any]) -> dict[str, Any]:
     sizes: dict[str, Any] = {}
     for name in INNER:
-        value = vars(config).get(name)
+        value = values.get(name)
         if _is_size(value):
             sizes[name] = NEW_INNER
         elif isinstance(value, list) and value and all(_is_size(entry) for entry in value):
@@ -92,10 +107,10 @@ def _inner(config: Any) -> dict[str, Any]:
     return sizes
 
 
-def _present(config: Any, names: list[str]) -> Iterator[tuple[str, int]]:
-    """The names that ``config`` itself stores, with their sizes."""
+def _present(values: Mapping[str, Any], names: list[str]) -> Iterator[tuple[str, int]]:
+    """The names that are there, with their sizes."""
     for name in names:
-        value = vars(config).get(name)
+        value = values.get(name)
         if _is_size(value):
             yield name, value
 

@@ -23,7 +23,7 @@ class Outcome:
 
     Attributes:
         size: elements of parameters and buffers.
-        depth: modules in the longest list of one class: the decoder layers.
+        depth: modules in the longest list: the decoder layers.
         error: why it did not run; empty when it did.
     """
 
@@ -61,6 +61,13 @@ def inputs(model: Any, device: str) -> dict[str, Any]:
 
 
 def depth_of(model: nn.Module) -> int:
-    """The length of the longest ``ModuleList`` whose members are of one class."""
-    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    return max((len(entry) for entry in lists if len({type(member) for member in entry}) == 1), default=0)
+    """The length of the longest ``ModuleList`` that lies in no other: the decoder layers."""
+    inner = {
+        below
+        for module in model.modules()
+        if isinstance(module, nn.ModuleList)
+        for below in module.modules()
+        if below is not module
+    }
+    outer = [module for module in model.modules() if isinstance(module, nn.ModuleList) and module not in inner]
+    return max(map(len, outer), default=0)
