@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hfspeed.errors import SubjectError
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
 from hfspeed.planner.remake import PER_LAYER, Spot, overrides_of, remake, spots
-from hfspeed.planner.sizes import DEPTH, POSITIONS, override_sizes, standard_sizes
+from hfspeed.planner.sizes import DEPTH, POSITIONS, VOCABULARY, override_sizes, standard_sizes
 from hfspeed.planner.trial import TOKENS, Outcome, attempt
 
 LIMIT = 40_000_000
@@ -52,7 +53,7 @@ class _Search:
         if self.now.error and self.now.size:
             # the forward reads values, so it cannot run on meta: building must do until the model is small
             self.runs = False
-            self.now = Outcome(self.now.size, self.now.depth)
+            self.now = replace(self.now, error="")
         if self.now.error:
             raise SubjectError(self.now.error)
 
@@ -61,7 +62,7 @@ class _Search:
         try:
             changed = remake(self.config, {**self.values, **values})
         except AUTHOR_ERRORS as error:
-            return Outcome(0, 0, told(error))
+            return Outcome(0, 0, error=told(error))
         return attempt(self.model_class, changed, run=self.runs)
 
     def keep(self, values: Mapping[Spot, Any], outcome: Outcome) -> None:
@@ -72,6 +73,8 @@ class _Search:
         """Change ``values`` if the model still runs and is no larger."""
         outcome = self.outcome(values)
         if outcome.error or outcome.size > self.now.size or outcome.depth != self.now.depth:
+            return False
+        if outcome.vocabulary < min(self.now.vocabulary, TOKENS):
             return False
         self.keep(values, outcome)
         return True
@@ -131,17 +134,14 @@ class _Search:
         if overrides := overrides_of(config):
             wanted[PER_LAYER] = override_sizes(overrides, values, wanted)
         sizes = {(self.text, name): value for name, value in wanted.items() if values.get(name) != value}
-        if not sizes or self.take({**sizes, **self.ids(sizes)}):
+        limit = min((sizes[spot] for spot in sizes if spot[1] in VOCABULARY), default=self.now.vocabulary)
+        if not sizes or self.take({**sizes, **self.ids(limit)}):
             return
         for spot, value in sizes.items():
-            self.take({spot: value, **self.ids({spot: value})})
+            self.take({spot: value, **self.ids(value if spot[1] in VOCABULARY else limit)})
 
-    def ids(self, sizes: Mapping[Spot, Any]) -> dict[Spot, Any]:
-        """Special tokens that a smaller vocabulary no longer holds."""
-        vocabulary = [value for (_, name), value in sizes.items() if "vocab" in name]
-        if not vocabulary:
-            return {}
-        limit = min(vocabulary)
+    def ids(self, limit: int) -> dict[Spot, Any]:
+        """Special tokens that a vocabulary of ``limit`` no longer holds."""
         changed: dict[Spot, Any] = {}
         for spot, value in self.current().items():
             if not ("token_id" in spot[1] or "token_index" in spot[1]):
@@ -199,7 +199,7 @@ class _Search:
         # what had the same size at first should have it again: a second table of the same vocabulary
         steps = [new for other, new in self.values.items() if self.first.get(other) == old and _is_int(new)] + steps
         for step in steps:
-            if self.take({spot: step, **self.ids({spot: step})}):
+            if self.take({spot: step}) or old == self.now.vocabulary and self.take({spot: step, **self.ids(step)}):
                 return
             if equal and self.take({**dict.fromkeys(equal, step), spot: step}):
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,11 +24,13 @@ class Outcome:
     Attributes:
         size: elements of parameters and buffers.
         depth: modules in the longest list: the decoder layers.
+        vocabulary: rows of the token table.
         error: why it did not run; empty when it did.
     """
 
     size: int
     depth: int
+    vocabulary: int = 0
     error: str = ""
 
 
@@ -37,16 +39,17 @@ def attempt(model_class: type[Any], config: Any, *, device: str = "meta", run: b
     try:
         model = build(model_class, config, device=device)
     except SubjectError as error:
-        return Outcome(0, 0, str(error))
-    size, depth = size_of(model), depth_of(model)
+        return Outcome(0, 0, error=str(error))
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    outcome = Outcome(size_of(model), depth_of(model), vocabulary)
     if not run:
-        return Outcome(size, depth)
+        return outcome
     try:
         with torch.no_grad():
             model(**inputs(model, device))
     except AUTHOR_ERRORS as error:
-        return Outcome(size, depth, told(error))
-    return Outcome(size, depth)
+        return replace(outcome, error=told(error))
+    return outcome
 
 
 def inputs(model: Any, device: str) -> dict[str, Any]:

@@ -1,0 +1,30 @@
+"""Arithmetic for proofs: code that asks for float32 on the way gets float64, so that rounding hides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+class Exact(TorchFunctionMode):
+    """Every cast to float32 becomes one to float64. Belongs to a thread: enter it on each rank.
+
+    Norms, softmaxes and rotary embeddings compute in float32 whatever they are given. In a proof that would leave errors
+    of 1e-7, and a dropped epsilon is no larger; without it two correct orders of summation agree to 1e-14.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call ``func`` with float64 wherever an argument is float32."""
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
+        wide = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        return func(*(_wide(value) for value in args), **wide)
+
+
+def _wide(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else value

@@ -1,0 +1,110 @@
+"""What every module of a model returned in a run, in the order in which they finished; and how far two runs differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+Piece = tuple[int, int]
+"""``(sequence, tokens)``: a stretch of one sequence in a row."""
+Row = tuple[Piece, ...]
+
+
+class Witness:
+    """Records the first tensor that each module returned, call by call.
+
+    Attributes:
+        seen: path -> results of its calls, in order of the first.
+        classes: path -> class name.
+        inside: the modules that were running when an error came, outermost first.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[str, list[torch.Tensor]] = {}
+        self.classes: dict[str, str] = {}
+        self.inside: list[str] = []
+
+    @contextmanager
+    def watch(self, model: nn.Module) -> Iterator[None]:
+        """Record the modules of ``model`` while the block runs."""
+        handles = []
+        for path, module in model.named_modules():
+            handles.append(module.register_forward_pre_hook(self._enters(path)))
+            handles.append(module.register_forward_hook(self._leaves(path)))
+            self.classes[path] = type(module).__name__
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enters(self, path: str) -> Any:
+        def enter(*_: Any) -> None:
+            self.inside.append(path)
+
+        return enter
+
+    def _leaves(self, path: str) -> Any:
+        def leave(_module: nn.Module, _args: Any, output: Any) -> None:
+            self.inside.pop()
+            value = next(tensors(output), None)
+            if value is not None:
+                self.seen.setdefault(path, []).append(value)
+
+        return leave
+
+
+def tensors(output: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in what a module returned, through tuples, lists and mappings, in order."""
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, dict):
+        for value in output.values():
+            yield from tensors(value)
+    elif isinstance(output, tuple | list):
+        for value in output:
+            yield from tensors(value)
+
+
+def by_sequence(values: Sequence[torch.Tensor], rows: Sequence[Row], dim: int = 1) -> dict[int, torch.Tensor] | None:
+    """Results of rows put together again, sequence by sequence; ``None`` if they do not follow the tokens."""
+    found: dict[int, list[torch.Tensor]] = {}
+    if len(values) != len(rows):
+        return None
+    for value, row in zip(values, rows, strict=True):
+        lengths = [tokens for _, tokens in row]
+        if value.ndim <= dim or value.shape[dim] != sum(lengths):
+            return None
+        for (sequence, _), piece in zip(row, torch.split(value, lengths, dim), strict=True):
+            found.setdefault(sequence, []).append(piece)
+    return {sequence: torch.cat(pieces, dim) for sequence, pieces in found.items()}
+
+
+def distance(author: torch.Tensor, ours: torch.Tensor) -> float:
+    """The largest absolute difference, relative to the largest magnitude of the author's; infinite if incomparable."""
+    if author.shape != ours.shape:
+        return math.inf
+    if author.numel() == 0:
+        return 0.0
+    if not author.is_floating_point():
+        return 0.0 if torch.equal(author, ours) else math.inf
+    error = (author - ours).abs().max().item() / max(author.abs().max().item(), 1e-30)
+    return error if math.isfinite(error) else math.inf
+
+
+def compare(
+    author: Witness, ours: Witness, author_rows: Sequence[Row], our_rows: Sequence[Row]
+) -> Iterator[tuple[str, float]]:
+    """``(path, error)`` of every module that both sides have and whose results are comparable, in the author's order."""
+    for path, values in author.seen.items():
+        theirs, mine = by_sequence(values, author_rows), by_sequence(ours.seen.get(path, []), our_rows)
+        if theirs is None or mine is None or theirs.keys() != mine.keys():
+            continue
+        if any(theirs[name].shape != mine[name].shape for name in theirs):
+            continue
+        yield path, max(distance(theirs[name], mine[name]) for name in theirs)
