@@ -1,0 +1,118 @@
+"""vLLM's attention, called the way a transformers model calls its attention interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from vllm.model_executor.layers.attention import Attention as Layer
+from vllm.model_executor.utils import set_weight_attrs
+
+from hfspeed.errors import PlanError
+from hfspeed.plan import Attention
+from hfspeed.plan.keywords import consume
+from hfspeed.plan.shares import span
+from hfspeed.refusal import Reason, Refusal, Refused
+from hfspeed.vllm.site import Site
+from hfspeed.vllm.versions import cache_without_window
+
+
+class InterfaceAttention(Layer):
+    """One layer's attention with its cache: four-dimensional tensors in and out, every keyword checked."""
+
+    is_hfspeed_attention = True
+
+    def __init__(self, op: Attention, *, value_size: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.op = op
+        self.value_size = value_size
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **keywords: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """Attend, over everything in the cache.
+
+        Args:
+            query: ``[1, heads, tokens, head_size]``, the heads of this rank.
+            key: ``[1, kv_heads, tokens, head_size]``.
+            value: ``[1, kv_heads, tokens, value_size]``.
+            attention_mask: must be ``None``: vLLM knows which tokens belong together.
+            keywords: what the model hands its attention.
+
+        Returns:
+            ``[1, tokens, heads, value_size]``, and ``None`` where weights would be.
+
+        Raises:
+            Refused: a mask, or a keyword that the plan does not know or knows another value of.
+        """
+        if attention_mask is not None:
+            raise Refused(_masked(self.op))
+        consume(self.op, keywords)
+        missing = self.head_size - self.value_size
+        if missing:
+            value = functional.pad(value, (0, missing))
+        flat = [_flat(tensor) for tensor in (query, key, value)]
+        out = super().forward(*flat)
+        out = out.view(1, -1, self.num_heads, self.head_size)
+        return (out[..., : self.value_size] if missing else out), None
+
+
+def attention(op: Attention, site: Site) -> None:
+    """The child ``attn`` of the module at ``op.path``, with the plan's scale, window, cap and sinks."""
+    module = site.root.get_submodule(op.path)
+    if op.value_size > op.head_size:
+        raise PlanError(f"{op.path}: values of {op.value_size} in heads of {op.head_size} cannot be built in vLLM")
+    ranks, rank = (site.ranks, site.rank) if op.split else (1, 0)
+    own = [stop - start for start, stop in (span(count, rank, ranks) for count in (op.heads, op.kv_heads))]
+    extra: dict[str, Any] = {}
+    if op.sinks is not None:
+        extra["sinks"] = _sinks(module, op, span(op.heads, rank, ranks))
+    module.attn = InterfaceAttention(
+        op,
+        value_size=op.value_size,
+        num_heads=own[0],
+        head_size=op.head_size,
+        scale=op.scale,
+        num_kv_heads=own[1],
+        cache_config=cache_without_window(site.vllm_config.cache_config),
+        quant_config=site.quant_config,
+        logits_soft_cap=op.softcap,
+        per_layer_sliding_window=op.window,
+        prefix=site.prefix(f"{op.path}.attn"),
+        **extra,
+    )
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """``[1, heads, tokens, size]`` as ``[tokens, heads * size]``."""
+    return tensor.transpose(1, 2).reshape(tensor.shape[2], -1)
+
+
+def _sinks(module: nn.Module, op: Attention, own: tuple[int, int]) -> nn.Parameter:
+    """The author's sinks as a parameter of this rank's heads, at the author's name."""
+    start, stop = own
+    parameter = nn.Parameter(torch.empty(stop - start, dtype=torch.get_default_dtype()), requires_grad=False)
+
+    def load(param: nn.Parameter, loaded: torch.Tensor) -> None:
+        param.data.copy_(loaded.reshape(-1)[start:stop])
+
+    set_weight_attrs(parameter, {"weight_loader": load})
+    setattr(module, str(op.sinks), parameter)
+    return parameter
+
+
+def _masked(op: Attention) -> Refusal:
+    return Refusal(
+        wanted="attention",
+        reason=Reason.MASK_NOT_CAUSAL,
+        found="the model hands its attention a mask of its own",
+        module=op.path,
+        help="build masks with transformers' mask functions, which make none for a serving backend",
+    )

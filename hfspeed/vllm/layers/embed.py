@@ -1,0 +1,57 @@
+"""The token table and the output projection, split over the vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+
+from hfspeed.plan import Embed, Head, Plan
+from hfspeed.vllm.site import Site
+
+
+class ScaledEmbedding(VocabParallelEmbedding):
+    """A token table whose rows are multiplied by a constant, rounded to the table's dtype."""
+
+    def __init__(self, *settings: Any, scale: float, **more: Any) -> None:
+        super().__init__(*settings, **more)
+        self.scale = torch.tensor(scale, dtype=self.params_dtype).item()
+
+    def forward(self, input_: torch.Tensor) -> torch.Tensor:
+        """``[tokens]`` to ``[tokens, size]``."""
+        out: torch.Tensor = super().forward(input_)
+        return out * self.scale
+
+
+def embed(op: Embed, site: Site) -> None:
+    """The token table; scaled rows where the author's table scales them."""
+    settings: dict[str, Any] = {"quant_config": site.quant_config, "prefix": site.prefix(op.path)}
+    if op.scale == 1.0:
+        site.put(op.path, VocabParallelEmbedding(op.vocab, op.size, **settings))
+    else:
+        site.put(op.path, ScaledEmbedding(op.vocab, op.size, scale=op.scale, **settings))
+
+
+def head(op: Head, site: Site) -> None:
+    """The output projection; `hfspeed.vllm.logits` calls it."""
+    layer = ParallelLMHead(
+        op.vocab, op.size, bias=op.bias, quant_config=site.quant_config, prefix=site.prefix(op.path)
+    )
+    site.put(op.path, layer)
+
+
+def tie(plan: Plan, root: nn.Module) -> None:
+    """Give the output projection the token table's weight, where the author ties them and both are here.
+
+    A last stage without the table keeps a weight of its own, which the table's tensor fills.
+    """
+    ops = {op.path: op for op in plan.ops}
+    for one in plan.ties:
+        source, target = one.source.rpartition(".")[0], one.target.rpartition(".")[0]
+        if isinstance(ops.get(source), Head) and isinstance(ops.get(target), Embed):
+            projection, table = root.get_submodule(source), root.get_submodule(target)
+            if isinstance(projection, ParallelLMHead) and isinstance(table, VocabParallelEmbedding):
+                above, _, name = source.rpartition(".")
+                setattr(root.get_submodule(above), name, projection.tie_weights(table))

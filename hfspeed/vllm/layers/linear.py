@@ -1,0 +1,69 @@
+"""Linear ops as vLLM's parallel linears."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.model_executor.layers.linear import (
+    ColumnParallelLinear,
+    MergedColumnParallelLinear,
+    QKVParallelLinear,
+    ReplicatedLinear,
+    RowParallelLinear,
+)
+
+from hfspeed.plan import Column, Heads, Row, Stacked, Whole
+from hfspeed.plan.shares import widths
+from hfspeed.vllm.site import Site
+
+
+def column(op: Column, site: Site) -> None:
+    """A linear whose outputs are split over the ranks."""
+    site.put(op.path, ColumnParallelLinear(op.inputs, op.outputs, bias=op.bias, **_common(op.path, site)))
+
+
+def row(op: Row, site: Site) -> None:
+    """A linear that reads a split value; vLLM adds the partial sums, and the bias once."""
+    site.put(op.path, RowParallelLinear(op.inputs, op.outputs, bias=op.bias, **_common(op.path, site)))
+
+
+def whole(op: Whole, site: Site) -> None:
+    """A linear that every rank holds in full."""
+    site.put(op.path, ReplicatedLinear(op.inputs, op.outputs, bias=op.bias, **_common(op.path, site)))
+
+
+def stacked(op: Stacked, site: Site) -> None:
+    """Several linears of one input, or one packed linear, as one GEMM."""
+    layer = MergedColumnParallelLinear(
+        op.inputs, list(op.sizes), bias=op.bias, disable_tp=not op.split, **_common(op.path, site)
+    )
+    _side_by_side(op, layer, site)
+
+
+def heads(op: Heads, site: Site) -> None:
+    """Query, key and value as one GEMM, split by heads."""
+    layer = QKVParallelLinear(
+        op.inputs,
+        op.head_size,
+        op.heads,
+        op.kv_heads,
+        bias=op.bias,
+        v_head_size=op.value_size,
+        disable_tp=not op.split,
+        **_common(op.path, site),
+    )
+    _side_by_side(op, layer, site)
+
+
+def _common(path: str, site: Site) -> dict[str, Any]:
+    return {"quant_config": site.quant_config, "prefix": site.prefix(path), "return_bias": False}
+
+
+def _side_by_side(op: Stacked | Heads, layer: Any, site: Site) -> None:
+    """Take the parts away, put the one layer in, and keep the promised widths beside it."""
+    parent, name = site.parent(op.path)
+    for part in op.parts:
+        if part in parent._modules:
+            delattr(parent, part)
+    site.put(op.path, layer)
+    setattr(parent, f"{name}_sizes", list(widths(op, site.ranks)))

@@ -1,0 +1,55 @@
+"""Root-mean-square norms as vLLM's, and modules that need the whole of a split value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from vllm.distributed import tensor_model_parallel_all_gather
+from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
+
+from hfspeed.plan import Keep, Norm
+from hfspeed.plan.shares import span
+from hfspeed.vllm.site import Site
+
+
+def norm(op: Norm, site: Site) -> None:
+    """A norm of ``op.size`` elements, with weight ``w``, ``1 + w`` or none."""
+    layer: nn.Module
+    if op.weight == "one_plus":
+        layer = GemmaRMSNorm(op.size, eps=op.eps)
+    else:
+        layer = RMSNorm(op.size, eps=op.eps, has_weight=op.weight == "plain")
+    site.put(op.path, layer)
+    gather(layer, op.units, site)
+
+
+def keep(op: Keep, site: Site) -> None:
+    """The author's module as it stands; where its input is split, on the whole of it."""
+    gather(site.root.get_submodule(op.path), op.units, site)
+
+
+def gather(module: nn.Module, units: int, site: Site) -> None:
+    """Let ``module`` see its input whole and hand on the own share of its result; ``units`` blocks are split.
+
+    Hooks, so that the module's class and its parameters' names stay what they are.
+    """
+    if not units or site.ranks == 1:
+        return
+    repeats = max(1, site.ranks // units)
+    start, stop = span(units, site.rank, site.ranks)
+
+    def collect(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        everything = tensor_model_parallel_all_gather(args[0].contiguous(), dim=-1)
+        if repeats > 1:
+            shares = everything.unflatten(-1, (units, repeats, -1))
+            everything = shares[..., 0, :].flatten(-2)
+        return (everything, *args[1:])
+
+    def own(_: nn.Module, _args: tuple[Any, ...], out: torch.Tensor) -> torch.Tensor:
+        size = out.shape[-1] // units
+        return out[..., start * size : stop * size].contiguous()
+
+    module.register_forward_pre_hook(collect)
+    module.register_forward_hook(own)

@@ -1,0 +1,84 @@
+"""Logits by the author's own wrapper: everything it does between hidden states and logits is done."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from hfspeed.plan import Plan
+
+
+class Given(nn.Module):
+    """Stands for the base model: returns the hidden states it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden: torch.Tensor | None = None
+
+    def forward(self, *_: Any, **__: Any) -> BaseModelOutputWithPast:
+        """The hidden states, as the first field of what a base model returns."""
+        return _Output(last_hidden_state=self.hidden)
+
+
+class _Output(BaseModelOutputWithPast):
+    """A base model's result; fields that only some base models have are ``None``."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+
+class Projection(nn.Module):
+    """Stands for the output projection: whole logits from a projection that is split over the vocabulary."""
+
+    def __init__(self, project: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.project = project
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """``[1, tokens, size]`` to ``[1, tokens, vocab]``."""
+        return self.project(hidden)
+
+
+class Logits:
+    """Runs the author's ``ForCausalLM.forward`` on given hidden states.
+
+    Works on a shallow copy of the author's wrapper, in which the base model and the output projection are replaced;
+    parameters and buffers of the wrapper itself are shared.
+    """
+
+    def __init__(self, root: nn.Module, plan: Plan, project: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.given = Given()
+        self.wrapper = copy.copy(root)
+        self.wrapper._modules = dict(root._modules)
+        self.wrapper._modules[plan.wrapper.base] = self.given
+        replaced = Projection(project)
+        above, _, name = plan.wrapper.head.rpartition(".")
+        holder = _copied_down(self.wrapper, above)
+        holder._modules[name] = replaced
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """``[tokens, size]`` to ``[tokens, vocab]``."""
+        self.given.hidden = hidden[None]
+        try:
+            out = self.wrapper(input_ids=None, use_cache=False)
+        finally:
+            self.given.hidden = None
+        logits: torch.Tensor = out.logits[0]
+        return logits
+
+
+def _copied_down(module: nn.Module, path: str) -> nn.Module:
+    """The module at ``path`` below ``module``, every module on the way replaced by a shallow copy."""
+    for name in path.split(".") if path else ():
+        own = copy.copy(module._modules[name])
+        assert own is not None
+        own._modules = dict(own._modules)
+        module._modules[name] = own
+        module = own
+    return module

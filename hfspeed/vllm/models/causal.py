@@ -1,0 +1,159 @@
+"""The model class vLLM loads: the author's modules in the author's tree, made of vLLM's layers by a plan."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from vllm.compilation.decorators import support_torch_compile
+from vllm.distributed import (
+    get_pp_group,
+    get_tensor_model_parallel_rank,
+    get_tensor_model_parallel_world_size,
+)
+from vllm.logger import init_logger
+from vllm.model_executor.layers.logits_processor import LogitsProcessor
+from vllm.model_executor.models.interfaces import SupportsLoRA, SupportsPP
+from vllm.sequence import IntermediateTensors
+
+from hfspeed.plan import Embed, Head, Plan
+from hfspeed.vllm.build import build, packed_names
+from hfspeed.vllm.layers.embed import tie
+from hfspeed.vllm.logits import Logits
+from hfspeed.vllm.materialise import materialise, move_values
+from hfspeed.vllm.site import Site
+from hfspeed.vllm.stages import carried, cut, empty_tensors
+from hfspeed.vllm.startup import story
+from hfspeed.vllm.subject import Prepared, prepare
+from hfspeed.vllm.versions import mark_compile_key
+from hfspeed.vllm.weights import Loader
+
+logger = init_logger("vllm.hfspeed")
+
+
+@support_torch_compile(
+    dynamic_arg_dims={"input_ids": 0, "positions": 0, "intermediate_tensors": 0, "inputs_embeds": 0}
+)
+class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
+    """A text-only causal language model, by its author's forward.
+
+    Children and parameters have the author's names, so adapters and quantised checkpoints find their places.
+    """
+
+    packed_modules_mapping: dict[str, list[str]] = {}  # noqa: RUF012  vLLM reads both on the class as well
+    embedding_modules: dict[str, str] = {}  # noqa: RUF012
+
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+        super().__init__()
+        prepared = prepare(vllm_config)
+        self.plan: Plan = prepared.plan
+        self.config = vllm_config.model_config.hf_config
+        mark_compile_key(vllm_config, prepared.digest)
+        self._name_for_vllm(vllm_config)
+        self.loader = Loader(
+            self.plan, prepared.author, strict=vllm_config.load_config.load_format != "dummy"
+        )
+        _build(prepared, vllm_config, prefix)
+        self._adopt(prepared.author)
+        self.last_stage = bool(get_pp_group().is_last_rank)
+        self.make_empty_intermediate_tensors = empty_tensors(self.plan.size)
+        self.constant = _constants(getattr(self, self.plan.wrapper.base))
+        if self.last_stage:
+            self.logits_processor = LogitsProcessor(self._head().num_embeddings)
+            self.logits = Logits(prepared.author, self.plan, self._project)
+        for line in story(self.plan):
+            logger.info_once(line)
+
+    def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """``[tokens]`` to ``[tokens, size]``: the token table, as the author's decoder begins with it."""
+        out: torch.Tensor = self.get_submodule(self.embed_path)(input_ids)
+        return out
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None,
+        positions: torch.Tensor,
+        intermediate_tensors: IntermediateTensors | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+    ) -> torch.Tensor | IntermediateTensors:
+        """One step of the author's base model over all scheduled tokens, laid side by side.
+
+        Args:
+            input_ids: ``[tokens]``; not read where ``inputs_embeds`` is given.
+            positions: ``[tokens]``, each token's place in its own sequence.
+            intermediate_tensors: what the stage before hands on.
+            inputs_embeds: ``[tokens, size]``, in place of ``input_ids``.
+
+        Returns:
+            ``[tokens, size]`` hidden states; as intermediate tensors on all stages but the last.
+        """
+        before = carried(intermediate_tensors)
+        if before is not None:
+            given = {"inputs_embeds": before[None], "intermediate": before[None]}
+        elif inputs_embeds is not None:
+            given = {"inputs_embeds": inputs_embeds[None]}
+        else:
+            assert input_ids is not None
+            given = {"input_ids": input_ids[None]}
+        out = getattr(self, self.plan.wrapper.base)(position_ids=positions[None], **given, **self.constant)
+        hidden = (out if isinstance(out, torch.Tensor) else out[0])[0]
+        return hidden if self.last_stage else IntermediateTensors({"hidden_states": hidden})
+
+    def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
+        """``[tokens, size]`` to ``[tokens, vocab]`` in float32, by the author's own wrapper."""
+        return self.logits(hidden_states).float()
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+        """Fill the parameters from checkpoint tensors; the names of those that were filled."""
+        return self.loader.load(self, weights)
+
+    def _name_for_vllm(self, vllm_config: Any) -> None:
+        """Tell vLLM which merged layer stands for which of the author's, before any layer is built."""
+        paths = {type(op): op.path for op in self.plan.ops if isinstance(op, Embed | Head)}
+        self.embed_path, self.head_path = paths[Embed], paths[Head]
+        self.packed_modules_mapping = packed_names(self.plan.ops)
+        self.embedding_modules = {
+            self.embed_path.rpartition(".")[2]: "input_embeddings",
+            self.head_path.rpartition(".")[2]: "output_embeddings",
+        }
+        if vllm_config.quant_config is not None:
+            vllm_config.quant_config.packed_modules_mapping.update(self.packed_modules_mapping)
+
+    def _adopt(self, author: nn.Module) -> None:
+        """Take over everything the author's wrapper holds, under the same names."""
+        self._modules.update(author._modules)
+        self._parameters.update(author._parameters)
+        self._buffers.update(author._buffers)
+        self._non_persistent_buffers_set.update(author._non_persistent_buffers_set)
+
+    def _head(self) -> Any:
+        return self.get_submodule(self.head_path)
+
+    def _project(self, hidden: torch.Tensor) -> torch.Tensor:
+        head = self._head()
+        logits: torch.Tensor = self.logits_processor(head, hidden[0], getattr(head, "bias", None))
+        return logits[None]
+
+
+def _build(prepared: Prepared, vllm_config: Any, prefix: str) -> None:
+    """Turn the author's module into what the plan says, on this rank and stage."""
+    author, plan = prepared.author, prepared.plan
+    rank, ranks = get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size()
+    site = Site(author, vllm_config, vllm_config.quant_config, prefix, rank, ranks)
+    device = torch.get_default_device()
+    move_values(author, device)
+    absent = cut(plan, author)
+    authors = list(author.named_modules())
+    build(plan, prepared.classes, site, absent)
+    materialise(authors, author, device)
+    tie(plan, author)
+
+
+def _constants(base: nn.Module) -> dict[str, bool]:
+    """What is always said to the base model, as far as it listens: vLLM has the cache."""
+    parameters = inspect.signature(base.forward).parameters.values()
+    listens = any(p.name == "use_cache" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    return {"use_cache": False} if listens else {}

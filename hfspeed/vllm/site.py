@@ -1,0 +1,42 @@
+"""Where an op is built: the author's module, vLLM's settings, and this process's place among the ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Site:
+    """What every builder needs.
+
+    Attributes:
+        root: the author's ``ForCausalLM``, parameters on meta.
+        vllm_config: vLLM's settings.
+        quant_config: how linears are quantised, or ``None``.
+        above: prefix of the model's own names; empty but for drafts of another model.
+        rank / ranks: this process's place in the tensor-parallel group.
+    """
+
+    root: nn.Module
+    vllm_config: Any
+    quant_config: Any
+    above: str
+    rank: int
+    ranks: int
+
+    def parent(self, path: str) -> tuple[nn.Module, str]:
+        """The module that holds ``path``, and its last name."""
+        above, _, name = path.rpartition(".")
+        return self.root.get_submodule(above), name
+
+    def put(self, path: str, module: nn.Module) -> None:
+        """Put ``module`` at ``path``, in place of what is there."""
+        parent, name = self.parent(path)
+        setattr(parent, name, module)
+
+    def prefix(self, path: str) -> str:
+        """The name by which vLLM's quantisation, adapters and caches know ``path``."""
+        return f"{self.above}.{path}" if self.above else path

@@ -1,0 +1,109 @@
+"""Pipeline stages: which layers live here, and what stands in for the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from vllm.distributed import get_pp_group
+from vllm.model_executor.models.utils import PPMissingLayer
+
+from hfspeed.errors import RefusedError
+from hfspeed.plan import Plan
+from hfspeed.refusal import Reason, Refusal
+from hfspeed.vllm.versions import stage_span
+
+HANDS_ON = "hands_on"
+"""The attribute by which a rewritten decoder knows that another stage follows."""
+
+
+class Elsewhere(PPMissingLayer):
+    """A module that lives on another stage: it hands on its first argument.
+
+    Keeps the plain attributes of the module it stands for, because a decoder may read them in its loop.
+    """
+
+    def __init__(self, module: nn.Module, *, in_tuple: bool = False) -> None:
+        super().__init__()
+        for name, value in vars(module).items():
+            if not name.startswith("_") and name != "training":
+                setattr(self, name, value)
+        self.in_tuple = in_tuple
+
+    def forward(self, *args: Any, **keywords: Any) -> Any:
+        """The first argument, in a tuple where the absent layer returns one."""
+        first = args[0] if args else next(iter(keywords.values()))
+        return (first,) if self.in_tuple else first
+
+
+def cut(plan: Plan, root: nn.Module) -> frozenset[str]:
+    """Put placeholders where modules live on other stages, and tell the decoder whether to hand on.
+
+    Args:
+        plan: with stages, if there is more than one.
+        root: the author's ``ForCausalLM``; changed in place.
+
+    Returns:
+        The paths that are not on this stage.
+
+    Raises:
+        RefusedError: several stages were asked for, and the plan has none.
+    """
+    group = get_pp_group()
+    if plan.stages is None:
+        if group.world_size > 1:
+            raise RefusedError(plan.architecture, _why_not(plan))
+        return frozenset()
+    stages = plan.stages
+    start, end = stage_span(stages.count)
+    layers = root.get_submodule(stages.layers)
+    gone = {f"{stages.layers}.{index}" for index in range(stages.count) if not start <= index < end}
+    for path in gone:
+        index = path.rpartition(".")[2]
+        setattr(layers, index, Elsewhere(getattr(layers, index), in_tuple=stages.tuple_output))
+    outer = () if group.is_first_rank else stages.first
+    inner = () if group.is_last_rank else (*stages.last, plan.wrapper.head)
+    for path in (*outer, *inner):
+        above, _, name = path.rpartition(".")
+        parent = root.get_submodule(above)
+        setattr(parent, name, Elsewhere(getattr(parent, name)))
+        gone.add(path)
+    setattr(root.get_submodule(stages.decoder), HANDS_ON, not group.is_last_rank)
+    return frozenset(gone)
+
+
+def is_here(root: nn.Module, path: str) -> bool:
+    """Whether ``path`` is on this stage: no placeholder stands at it or above it."""
+    module: Any = root
+    for name in path.split("."):
+        if isinstance(module, Elsewhere):
+            return False
+        module = module._modules.get(name)
+        if module is None:
+            return True
+    return not isinstance(module, Elsewhere)
+
+
+def empty_tensors(size: int) -> Any:
+    """What vLLM wants as ``make_empty_intermediate_tensors`` for one carried value ``[tokens, size]``."""
+    from vllm.model_executor.models.utils import make_empty_intermediate_tensors_factory
+
+    return make_empty_intermediate_tensors_factory(["hidden_states"], size)
+
+
+def carried(intermediate: Any) -> torch.Tensor | None:
+    """The value from the stage before, ``[tokens, size]``; ``None`` on the first stage."""
+    return None if intermediate is None else intermediate["hidden_states"]
+
+
+def _why_not(plan: Plan) -> tuple[Refusal, ...]:
+    told = tuple(refusal for refusal in plan.refusals if refusal.wanted in {"stages", "pipeline"})
+    return told or (
+        Refusal(
+            wanted="stages",
+            reason=Reason.NO_DECODER_LAYERS,
+            found="the planner found no list of layers that can be cut into pipeline stages",
+            help="serve it with --pipeline-parallel-size 1",
+        ),
+    )

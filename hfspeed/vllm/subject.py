@@ -1,0 +1,69 @@
+"""The author's class and the plan for what vLLM was told to serve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from hfspeed.errors import SubjectError
+from hfspeed.plan import Plan
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a model class needs before it builds.
+
+    Attributes:
+        author: the author's ``ForCausalLM``: parameters on meta, buffers real.
+        plan: what was decided about it.
+        classes: the emitted module.
+        digest: hash of the plan and so of the emitted text.
+    """
+
+    author: nn.Module
+    plan: Plan
+    classes: ModuleType
+    digest: str
+
+
+def prepare(vllm_config: Any) -> Prepared:
+    """Plan and build the author's module for ``vllm_config``.
+
+    Raises:
+        RefusedError: the model cannot be served correctly.
+        SubjectError: it cannot be found or built.
+    """
+    from hfspeed.emit import digest
+    from hfspeed.planner.build import build
+    from hfspeed.planner.serve import plan_for
+
+    model_config = vllm_config.model_config
+    config = model_config.hf_config
+    model_class = _class_of(model_config)
+    plan, classes = plan_for(config, model_class)
+    with torch.device("cpu"):
+        author = build(model_class, config, dtype=torch.get_default_dtype(), buffers=True)
+    author.config.use_cache = False
+    return Prepared(author, plan, classes, digest(plan))
+
+
+def _class_of(model_config: Any) -> type[Any]:
+    """The author's class: the repository's own one where it has one, else transformers'."""
+    config = model_config.hf_config
+    own = (getattr(config, "auto_map", None) or {}).get("AutoModelForCausalLM")
+    if own is None:
+        from hfspeed.planner.load import model_class_of
+
+        return model_class_of(config, model_config.model)
+    if not model_config.trust_remote_code:
+        raise SubjectError(f"{model_config.model} brings its own code ({own}); read it, then pass --trust-remote-code")
+    from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+    found: type[Any] = get_class_from_dynamic_module(
+        own, model_config.model, revision=model_config.revision, code_revision=model_config.code_revision
+    )
+    return found

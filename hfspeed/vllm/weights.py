@@ -1,0 +1,196 @@
+"""Loading: every parameter filled exactly once or tied, by exact names, or the model does not start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from vllm.model_executor.model_loader.weight_utils import default_weight_loader, maybe_remap_kv_scale_name
+
+from hfspeed.errors import CheckpointError, PlanError
+from hfspeed.plan import Heads, Plan, Stacked
+from hfspeed.vllm.names import Names
+from hfspeed.vllm.stages import is_here
+from hfspeed.vllm.versions import is_quantised
+
+SHOWN = 10
+"""Names listed in an error; a checkpoint of another model would list thousands."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one checkpoint tensor goes: a parameter, and vLLM's name for the part of it (``None``: all of it)."""
+
+    target: str
+    part: str | int | None = None
+
+
+class Loader:
+    """What the plan says about weights, as vLLM loads them.
+
+    Args:
+        plan: the model's plan.
+        author: the author's ``ForCausalLM`` before anything in it is replaced.
+        strict: whether the first load has to fill everything; false where weights come later, or never.
+    """
+
+    def __init__(self, plan: Plan, author: nn.Module, *, strict: bool) -> None:
+        self.subject = plan.architecture
+        self.names = Names(plan, author)
+        self.strict = strict
+        self.slots = _slots(plan, author)
+        self.modules = _modules(self.slots)
+        self.ties = {tie.source: tie.target for tie in plan.ties}
+
+    def load(self, root: nn.Module, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+        """Fill ``root`` from ``weights``; the names of the parameters that were filled.
+
+        Raises:
+            CheckpointError: names that are missing or that nobody asked for, tensors of another shape, tied tensors
+                that differ.
+            PlanError: the plan names a parameter that was not built.
+        """
+        values = dict(root.named_parameters(remove_duplicate=False)) | dict(root.named_buffers(remove_duplicate=False))
+        self._check_built(root, values)
+        filled: dict[Slot, str] = {}
+        extra: list[str] = []
+        for name, tensor in weights:
+            source = self.names.canonical(name)
+            slots = self._slots_of(source, values)
+            if slots is None:
+                if not self.names.ignorable(name, source):
+                    extra.append(name)
+                continue
+            for slot in slots:
+                if not is_quantised(_holder(root, slot)):
+                    self.names.check_shape(name, source, tensor)
+                self._fill(values[slot.target], slot, name, tensor, filled)
+        missing = self._missing(root, values, filled) if self.strict else []
+        if missing or extra:
+            raise CheckpointError(self._told(missing, extra))
+        self.strict = False
+        return _all_names(values, filled)
+
+    def _check_built(self, root: nn.Module, values: dict[str, Any]) -> None:
+        """Raise for slots that do not exist, though their module is on this stage: nothing would ever fill them."""
+        lost = [
+            slot.target
+            for slots in self.slots.values()
+            for slot in slots
+            if slot.target not in values and is_here(root, slot.target) and not is_quantised(_holder(root, slot))
+        ]
+        if lost:
+            raise PlanError(f"{self.subject}: the plan fills parameters that nobody built: {', '.join(lost[:SHOWN])}")
+
+    def _slots_of(self, source: str, values: dict[str, Any]) -> list[Slot] | None:
+        """Where ``source`` goes on this stage; ``None`` for a name nobody knows."""
+        source = self.ties.get(source, source)
+        known = self.slots.get(source)
+        if known is None:
+            known = self._quantised(source, values)
+        if known is None:
+            return None
+        if source not in values:
+            known = known + [Slot(tied) for tied, target in self.ties.items() if target == source]
+        return [slot for slot in known if slot.target in values]
+
+    def _quantised(self, source: str, values: dict[str, Any]) -> list[Slot] | None:
+        """A parameter that only a quantised layer has: scales, packed weights, cache scales."""
+        above, _, name = source.rpartition(".")
+        for slot in self.modules.get(above, ()):
+            if f"{slot.target}.{name}" in values:
+                return [Slot(f"{slot.target}.{name}", slot.part)]
+        scale = maybe_remap_kv_scale_name(source, values) if "scale" in name or "zero" in name else source
+        if scale is None:
+            return []
+        return [Slot(scale)] if scale in values and scale not in self.slots else None
+
+    def _fill(self, value: Any, slot: Slot, name: str, tensor: torch.Tensor, filled: dict[Slot, str]) -> None:
+        before = value.data.clone() if slot in filled else None
+        loader = getattr(value, "weight_loader", default_weight_loader)
+        try:
+            loader(value, tensor) if slot.part is None else loader(value, tensor, slot.part)
+        except (AssertionError, RuntimeError, ValueError, IndexError) as error:
+            raise CheckpointError(
+                f"{self.subject}: {name} {list(tensor.shape)} does not fit {slot.target} {list(value.shape)} "
+                f"(part {slot.part}): {error}; check that config.json and the weights belong together"
+            ) from error
+        if before is not None and not torch.equal(before, value.data):
+            raise CheckpointError(
+                f"{self.subject}: {name} and {filled[slot]} are one tensor in the model, but differ on disk; "
+                "if they are meant to differ, set tie_word_embeddings to false in config.json"
+            )
+        filled.setdefault(slot, name)
+
+    def _missing(self, root: nn.Module, values: dict[str, Any], filled: dict[Slot, str]) -> list[str]:
+        """Names in the author's state dict whose slots on this stage are empty."""
+        done = {(id(values[slot.target]), slot.part) for slot in filled}
+        return [
+            source
+            for source, slots in self.slots.items()
+            for slot in slots
+            if slot.target in values
+            and (id(values[slot.target]), slot.part) not in done
+            and not is_quantised(_holder(root, slot))
+        ]
+
+    def _told(self, missing: list[str], extra: list[str]) -> str:
+        told = [f"{self.subject}: the weights on disk do not fill the model exactly"]
+        for what, names in (("not on disk", missing), ("on disk, but not in the model", extra)):
+            if names:
+                shown = ", ".join(sorted(set(names))[:SHOWN])
+                more = f" and {len(set(names)) - SHOWN} more" if len(set(names)) > SHOWN else ""
+                told.append(f"{len(set(names))} {what}: {shown}{more}")
+        told.append("check that config.json and the weights belong together, and that the download is complete")
+        return "; ".join(told)
+
+
+def _slots(plan: Plan, author: nn.Module) -> dict[str, list[Slot]]:
+    """Checkpoint name -> slots, from the plan's weights and the author's persistent buffers."""
+    ops = {op.path: op for op in plan.ops}
+    slots: dict[str, list[Slot]] = {}
+    for weight in plan.weights:
+        op = ops.get(weight.target.rpartition(".")[0])
+        part: str | int | None = weight.part
+        if isinstance(op, Heads) and weight.part is not None:
+            part = "qkv"[weight.part]
+        if isinstance(op, Stacked) and len(op.parts) == 1:
+            part = None
+        slots.setdefault(weight.source, []).append(Slot(weight.target, part))
+    for name in _persistent(author):
+        slots.setdefault(name, [Slot(name)])
+    return slots
+
+
+def _persistent(author: nn.Module) -> Iterator[str]:
+    """Names of buffers that are saved."""
+    saved = set(author.state_dict())
+    return (name for name, _ in author.named_buffers(remove_duplicate=False) if name in saved)
+
+
+def _modules(slots: dict[str, list[Slot]]) -> dict[str, list[Slot]]:
+    """The same by modules: path in the checkpoint -> path and part in the built model."""
+    modules: dict[str, list[Slot]] = {}
+    for source, targets in slots.items():
+        for slot in targets:
+            here = Slot(slot.target.rpartition(".")[0], slot.part)
+            known = modules.setdefault(source.rpartition(".")[0], [])
+            if here not in known:
+                known.append(here)
+    return modules
+
+
+def _holder(root: nn.Module, slot: Slot) -> nn.Module | None:
+    module: nn.Module | None = root
+    for name in slot.target.split(".")[:-1]:
+        module = module._modules.get(name) if module is not None else None
+    return module
+
+
+def _all_names(values: dict[str, Any], filled: Iterable[Slot]) -> set[str]:
+    """Names of what was filled, under every name that one tensor has."""
+    done = {id(values[slot.target]) for slot in filled}
+    return {name for name, value in values.items() if id(value) in done}
