@@ -1,0 +1,146 @@
+"""Where the decoder may be cut into stages: the list of layers whose value goes from one to the next."""
+
+from __future__ import annotations
+
+import re
+
+from torch import fx, nn
+
+from hfspeed.graph.record import Call, Recording
+from hfspeed.hints.hint import Hint, read
+from hfspeed.hints.truth import untrue
+from hfspeed.pattern.edit import Change
+from hfspeed.pattern.site import Site
+from hfspeed.plan import Stages
+from hfspeed.refusal import Reason, Refusal, Refused
+from hfspeed.source.carried import Loop, layer_loop
+
+_NOTE = "pipeline stages may be cut between the layers"
+
+
+def layer_list(recording: Recording) -> tuple[str, str]:
+    """Paths of the decoder and of its list of layers.
+
+    Raises:
+        Refused: no list, or several, whose members feed one another; or a hint that is not true.
+    """
+    model = recording.model
+    found = [
+        (outer, name)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList)
+        for outer in [name.rpartition(".")[0]]
+        if outer in recording.calls and _chained(recording.calls[outer].graph, name, len(module))
+    ]
+    for path, call in recording.calls.items():
+        for hint in (h for h in read(call.cls) if h.kind == "decoder_layers"):
+            return _hinted(hint, path, call, found)
+    if len(found) == 1:
+        return found[0]
+    told = ", ".join(f"`{name}`" for _, name in found) or "no list of layers that feed one another"
+    raise Refused(
+        Refusal(
+            "stages",
+            Reason.NO_DECODER_LAYERS,
+            f"found {told}",
+            type(model).__name__,
+            help="mark the decoder with `@decoder_layers(\"…\")`",
+        )
+    )
+
+
+def _hinted(hint: Hint, path: str, call: Call, found: list[tuple[str, str]]) -> tuple[str, str]:
+    here = [pair for pair in found if pair[0] == path]
+    name = hint.name("layers")
+    wanted = [pair for pair in here if name is None or pair[1] == f"{path}.{name}"]
+    if len(wanted) == 1:
+        return wanted[0]
+    shown = f"`{name}`" if name else "no child"
+    raise Refused(untrue(hint, call.cls.__name__, f"{shown} is not a list of layers that feed one another"))
+
+
+def _chained(graph: fx.Graph, name: str, count: int) -> bool:
+    """Every member is called once, in order, each with what the one before made."""
+    pattern = re.compile(re.escape(name) + r"\.(\d+)$")
+    layers = [n for n in graph.nodes if n.op == "call_module" and pattern.match(str(n.target))]
+    numbers = [int(str(n.target).rpartition(".")[2]) for n in layers]
+    if numbers != list(range(count)) or not layers:
+        return False
+    fed: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node in layers:
+            if node is not layers[0] and not fed.intersection(node.all_input_nodes):
+                return False
+            fed = {node}
+        elif fed.intersection(node.all_input_nodes):
+            fed.add(node)
+    return True
+
+
+def cut(recording: Recording, site: Site, layers: str, embed: str) -> tuple[Stages, list[Change]]:
+    """The stages, and the changes that let the decoder's forward begin and end in the middle.
+
+    Args:
+        recording: the run.
+        site: the decoder.
+        layers: path of the list.
+        embed: path of the token table.
+
+    Raises:
+        Refused: more than one value goes from layer to layer, or the loop cannot be read.
+    """
+    name = layers.removeprefix(f"{site.path}.") if site.path else layers
+    loop = layer_loop(site.recovered, name)
+    carried = _carried(site, loop, layers)
+    first = recording.calls[f"{layers}.0"]
+    stages = Stages(
+        decoder=site.path,
+        layers=layers,
+        count=len(recording.model.get_submodule(layers)),  # type: ignore[arg-type]
+        carried=carried,
+        tuple_output=isinstance(first.output, (tuple, list)),
+        first=(embed,),
+        last=_after(recording.calls[site.path].graph, layers, recording),
+    )
+    me = site.recovered.self_name
+    return stages, [
+        Change("parameter", site.recovered.tree, "intermediate"),
+        Change("before", loop.node, f"if intermediate is not None:\n    {carried} = intermediate"),
+        Change("after", loop.node, f"if {me}.hands_on:\n    return {carried}"),
+    ]
+
+
+def _carried(site: Site, loop: Loop, layers: str) -> str:
+    names = [n for n in loop.carried if n not in loop.conditional]
+    place = site.recovered.place(loop.node)
+    if len(names) != 1 or loop.exits:
+        told = ", ".join(f"`{n}`" for n in names) or "nothing"
+        found = f"{told} goes from layer to layer" if not loop.exits else "the loop is left early"
+        raise Refused(Refusal("stages", Reason.STAGE_STATE, found, site.path, place))
+    return names[0]
+
+
+def _after(graph: fx.Graph, layers: str, recording: Recording) -> tuple[str, ...]:
+    """Children with parameters that are called behind the last layer."""
+    behind: list[str] = []
+    passed = False
+    for node in graph.nodes:
+        if node.op != "call_module":
+            continue
+        if str(node.target).startswith(f"{layers}."):
+            passed = True
+            behind = []
+        elif passed and any(True for _ in _module(recording, node).parameters()):
+            behind.append(str(node.target))
+    return tuple(behind)
+
+
+def _module(recording: Recording, node: fx.Node) -> nn.Module:
+    return recording.model.get_submodule(str(node.target))
+
+
+def note() -> str:
+    """What the decoder's change is for."""
+    return _NOTE
+
+

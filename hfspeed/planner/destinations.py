@@ -1,0 +1,41 @@
+"""Where every tensor of the author's state dict goes under a list of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import nn
+
+from hfspeed.plan import Heads, Op, Stacked, Tie, Weight
+
+
+def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...], tuple[Tie, ...]]:
+    """Weights and ties; the first name of a shared tensor is the one that is loaded."""
+    parts: dict[str, tuple[str, int | None]] = {}
+    for op in ops:
+        if isinstance(op, (Heads, Stacked)):
+            outer = op.path.rpartition(".")[0]
+            for number, part in enumerate(op.parts):
+                source = f"{outer}.{part}" if outer else part
+                parts[source] = (op.path, number if len(op.parts) > 1 else None)
+    first: dict[int, str] = {}
+    weights, ties = [], []
+    for name, tensor in _state(model):
+        if id(tensor) in first:
+            ties.append(Tie(name, first[id(tensor)]))
+            continue
+        first[id(tensor)] = name
+        module, _, leaf = name.rpartition(".")
+        path, number = parts.get(module, (module, None))
+        weights.append(Weight(name, f"{path}.{leaf}" if path else leaf, number))
+    return tuple(weights), tuple(ties)
+
+
+def _state(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and persistent buffers, shared ones under each of their names."""
+    yield from model.named_parameters(remove_duplicate=False)
+    for path, module in model.named_modules(remove_duplicate=False):
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                yield f"{path}.{name}" if path else name, buffer

@@ -1,0 +1,186 @@
+"""A study becomes a plan that is not yet proven: fusions, splits, stages, destinations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from hfspeed.axes import pipeline, tensor
+from hfspeed.axes.tensor import Block
+from hfspeed.fusions import FUSIONS, REPLACEMENTS
+from hfspeed.graph.nodes import is_linear
+from hfspeed.graph.record import Call
+from hfspeed.pattern.fusion import apply
+from hfspeed.pattern.site import Site
+from hfspeed.plan import Attention, Heads, Local, Norm, Op, Plan, Stacked, Stages, Wrapper
+from hfspeed.planner.destinations import destinations
+from hfspeed.planner.forwards import forwards
+from hfspeed.planner.leaves import Splits, ends, kept
+from hfspeed.planner.study import Study
+from hfspeed.planner.verdicts import Verdicts
+from hfspeed.planner.wrapper import wrapper
+from hfspeed.refusal import Refusal, Refused
+
+
+@dataclass
+class Draft:
+    """A plan in the making, and what it was made from.
+
+    Attributes:
+        study: the model looked at.
+        blocks: how each module could be split, before verdicts.
+        sites: the modules whose forward is rewritten.
+        refusals: what was not done.
+    """
+
+    study: Study
+    verdicts: Verdicts
+    wrapper: Wrapper
+    blocks: dict[str, Block] = field(default_factory=dict)
+    sites: dict[str, Site] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list)
+    stages: Stages | None = None
+    tensor: bool = True
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def calls(self) -> Iterator[Call]:
+        """The calls inside the base model."""
+        base = self.wrapper.base
+        for path, call in self.study.recording.calls.items():
+            if path == base or path.startswith(f"{base}."):
+                yield call
+
+
+def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
+    """The plan of one study; the same code decides for the small model and for the large one."""
+    work = Draft(study, verdicts, wrapper(study.model, study.recording.calls[""]))
+    _replacements(work)
+    splits = _splits(work)
+    _fusions(work, splits)
+    _stages(work)
+    work.ops += ends(study.model, study.twin, work.wrapper.head)
+    claimed = frozenset(name for op in work.ops for name in _names(op))
+    work.ops += kept(study.model, claimed, splits)
+    return _plan(work), work
+
+
+def _replacements(work: Draft) -> None:
+    for call in work.calls():
+        for replacement in REPLACEMENTS:
+            if call.module is work.study.model.get_input_embeddings() or not replacement.sees(call):
+                continue
+            try:
+                op = replacement.plan(call, work.study.twin.get_submodule(call.path))
+            except Refused as no:
+                work.refusals.append(no.refusal)
+            else:
+                work.ops.append(op)
+
+
+def _splits(work: Draft) -> Splits:
+    """Gather what the verdicts let split; without all of the attention, nothing is."""
+    columns: dict[str, int] = {}
+    rows: set[str] = set()
+    gathered: dict[str, int] = {}
+    attending: set[str] = set()
+    local: list[Op] = []
+    for call in work.calls():
+        block = tensor.block(call)
+        if block is None:
+            continue
+        work.blocks[call.path] = block
+        verdict = work.verdicts.of(call, block)
+        if verdict.refusal is not None:
+            work.refusals.append(verdict.refusal.at(call.path))
+        if not verdict.split:
+            continue
+        columns |= block.columns
+        rows |= set(block.rows)
+        gathered |= block.gathered
+        attending |= {call.path} if block.attention else set()
+        local += [Local(call.path, a, int(getattr(call.module, a))) for a in verdict.local]
+    attention = {op.path for op in work.ops if isinstance(op, Attention)}
+    work.tensor = work.verdicts.tensor and attention <= attending
+    if not work.tensor:
+        columns, rows, gathered, local = {}, set(), {}, []
+    work.ops = [_shared(op, work.tensor, gathered) for op in work.ops] + local
+    return Splits(columns, frozenset(rows), gathered)
+
+
+def _shared(op: Op, split: bool, gathered: dict[str, int]) -> Op:
+    from dataclasses import replace
+
+    if isinstance(op, Attention):
+        return replace(op, split=split)
+    return replace(op, units=gathered.get(op.path, 0)) if isinstance(op, Norm) else op
+
+
+def _fusions(work: Draft, splits: Splits) -> None:
+    split = {*splits.columns}
+    for call in work.calls():
+        if sum(is_linear(node) for node in call.graph.nodes) < 2 or call.path in work.study.recording.again:
+            continue
+        start = len(call.path) + 1
+        names = frozenset(path[start:] for path in split if path.startswith(f"{call.path}."))
+        site = Site(call, split=names)
+        for fusion in FUSIONS:
+            apply(fusion, site)
+        work.refusals += site.refusals
+        if site.ops:
+            work.sites[call.path] = site
+            work.ops += site.ops
+
+
+def _stages(work: Draft) -> None:
+    recording = work.study.recording
+    try:
+        decoder, layers = pipeline.layer_list(recording)
+        site = work.sites.setdefault(decoder, Site(recording.calls[decoder]))
+        embed = work.study.model.get_input_embeddings()
+        table = next(n for n, m in work.study.model.named_modules() if m is embed)
+        stages, changes = pipeline.cut(recording, site, layers, table)
+    except Refused as no:
+        work.refusals.append(no.refusal)
+        return
+    site.changes += changes
+    site.notes.append(pipeline.note())
+    site.promised.append("hands_on")
+    work.stages = stages
+
+
+def _names(op: Op) -> Iterator[str]:
+    """The paths whose weights an op takes."""
+    yield op.path if not isinstance(op, (Attention, Local)) else f"{op.path}."
+    outer = op.path.rpartition(".")[0]
+    if isinstance(op, (Heads, Stacked)):
+        yield from (f"{outer}.{part}" if outer else part for part in op.parts)
+    if isinstance(op, Attention) and op.sinks:
+        yield f"{op.path}.{op.sinks}"
+
+
+def _plan(work: Draft) -> Plan:
+    model: Any = work.study.model
+    order = {name: number for number, (name, _) in enumerate(model.named_modules())}
+    ops = tuple(sorted(work.ops, key=lambda op: order.get(op.path, order.get(op.path.rpartition(".")[0], 0))))
+    weights, ties = destinations(model, ops)
+    base: nn.Module = getattr(model, work.wrapper.base)
+    output = work.study.recording.calls[work.wrapper.base].output
+    return Plan(
+        architecture=type(model).__name__,
+        module=type(model).__module__,
+        size=int(output[0].shape[-1]),
+        ops=ops,
+        weights=weights,
+        ties=ties,
+        forwards=forwards(work.sites.values()),
+        wrapper=work.wrapper,
+        stages=work.stages,
+        tensor=work.tensor,
+        refusals=tuple(dict.fromkeys(work.refusals)),
+        ignorable=tuple(getattr(base, "_keys_to_ignore_on_load_unexpected", None) or ()),
+    )
+
+

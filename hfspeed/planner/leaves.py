@@ -1,0 +1,67 @@
+"""Ops of single modules: token table, output projection, linears no fusion took, and what stays as written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from hfspeed.pattern.probe import CannotProbe, row_scale
+from hfspeed.plan import Column, Embed, Head, Keep, Op, Row, Whole
+from hfspeed.planner.wrapper import name_of
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What goes over the ranks: columns with their units, rows, and gathered children with theirs."""
+
+    columns: Mapping[str, int] = field(default_factory=dict)
+    rows: frozenset[str] = frozenset()
+    gathered: Mapping[str, int] = field(default_factory=dict)
+
+
+def ends(model: Any, twin: Any, head: str) -> Iterator[Op]:
+    """The token table and the output projection."""
+    embed = name_of(model, model.get_input_embeddings())
+    vocab, size = (int(n) for n in model.get_input_embeddings().weight.shape)
+    try:
+        yield Embed(embed, vocab, size, row_scale(twin.get_input_embeddings(), vocab))
+    except CannotProbe:
+        yield Keep(embed)
+    projection = model.get_submodule(head)
+    if type(projection) is nn.Linear:
+        bias = projection.bias is not None
+        yield Head(head, projection.out_features, projection.in_features, bias)
+    else:
+        yield Keep(head)
+
+
+def linear(path: str, module: nn.Linear, splits: Splits) -> Op:
+    """The op of one plain linear that no fusion took."""
+    shape = (path, module.in_features, module.out_features, module.bias is not None)
+    if path in splits.columns:
+        return Column(*shape, units=splits.columns[path])
+    return Row(*shape) if path in splits.rows else Whole(*shape)
+
+
+def kept(model: nn.Module, claimed: frozenset[str], splits: Splits) -> Iterator[Op]:
+    """Every linear, and every module or lone parameter with weights, that nothing has claimed."""
+    for path, module in model.named_modules():
+        own = [*module._parameters.items(), *_persistent(module)]
+        names = [name for name, value in own if value is not None]
+        if not names or path in claimed or any(f"{path}.{name}" in claimed for name in names):
+            continue
+        if type(module) is nn.Linear:
+            yield linear(path, module, splits)
+        elif any(True for _ in module.children()):
+            yield from (Keep(f"{path}.{name}" if path else name) for name in names)
+        else:
+            yield Keep(path, splits.gathered.get(path, 0))
+
+
+def _persistent(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    for name, value in module._buffers.items():
+        if name not in module._non_persistent_buffers_set:
+            yield name, value
