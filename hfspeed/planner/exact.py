@@ -12,8 +12,8 @@ from torch.overrides import TorchFunctionMode
 class Exact(TorchFunctionMode):
     """Every cast to float32 becomes one to float64. Belongs to a thread: enter it on each rank.
 
-    Norms, softmaxes and rotary embeddings compute in float32 whatever they are given. In a proof that would leave errors
-    of 1e-7, and a dropped epsilon is no larger; without it two correct orders of summation agree to 1e-14.
+    Norms, softmaxes and rotary embeddings compute in float32 whatever they are given. In a proof that would leave
+    errors of 1e-7, and a dropped epsilon is no larger; without it two correct orders of summation agree to 1e-14.
     """
 
     def __torch_function__(

@@ -100,7 +100,7 @@ def distance(author: torch.Tensor, ours: torch.Tensor) -> float:
 def compare(
     author: Witness, ours: Witness, author_rows: Sequence[Row], our_rows: Sequence[Row]
 ) -> Iterator[tuple[str, float]]:
-    """``(path, error)`` of every module that both sides have and whose results are comparable, in the author's order."""
+    """``(path, error)`` of every module that both sides have and comparable results, in the author's order."""
     for path, values in author.seen.items():
         theirs, mine = by_sequence(values, author_rows), by_sequence(ours.seen.get(path, []), our_rows)
         if theirs is None or mine is None or theirs.keys() != mine.keys():
@@ -108,3 +108,11 @@ def compare(
         if any(theirs[name].shape != mine[name].shape for name in theirs):
             continue
         yield path, max(distance(theirs[name], mine[name]) for name in theirs)
+
+
+def calls(author: Witness, ours: Witness) -> Iterator[tuple[str, float]]:
+    """``(path, error)`` of every module called equally often with results of one shape, in the author's order."""
+    for path, values in author.seen.items():
+        pairs = list(zip(values, ours.seen.get(path, []), strict=False))
+        if len(pairs) == len(values) and all(one.shape == other.shape for one, other in pairs):
+            yield path, max(distance(one, other) for one, other in pairs)

@@ -109,7 +109,7 @@ class _Meeting:
     def exchange(self, rank: int, what: str, value: torch.Tensor | None) -> list[torch.Tensor | None]:
         """Give ``value``, wait for everybody's, and take all of them."""
         with self._turn:
-            if self.over:
+            if self._over():
                 raise _Released
             mine = self._round
             self._given[rank] = (what, value)
@@ -123,16 +123,14 @@ class _Meeting:
                     told = ", ".join(f"rank {other}: {told}" for other, (told, _) in enumerate(self._taken))
                     self._stop(f"the ranks disagree about what to exchange ({told})")
                 self._turn.notify_all()
-            while not self.over and self._round == mine:
+            while not self._over() and self._round == mine:
                 self._turn.wait()
-            if self.over:
+            if self._over():
                 raise _Released
             # Nobody can begin the next round before everybody has taken, since that needs all the ranks.
             return [value for _, value in self._taken]
 
-    @property
-    def over(self) -> bool:
-        """Whether nobody can meet any more."""
+    def _over(self) -> bool:
         return self.failed is not None or bool(self.disagreement)
 
     def leave(self, rank: int, *, finished: bool) -> None:
@@ -140,7 +138,7 @@ class _Meeting:
         with self._turn:
             self._gone.add(rank)
             self._turn.notify_all()
-            if self.over:
+            if self._over():
                 return
             if not finished:
                 self.failed = rank

@@ -1,0 +1,167 @@
+"""The author's forward and the plan's, run on the same prompts in every way of serving, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from hfspeed.errors import UsageError
+from hfspeed.plan import Attention, Embed, Head, Plan, Proof, laws
+from hfspeed.planner.mismatch import BOUNDS, Mismatch, apart, arithmetic, many, running
+from hfspeed.planner.witness import Row, Witness, compare, distance
+from hfspeed.reference import run
+from hfspeed.reference.build import build
+from hfspeed.reference.ranks import Group, Ranks
+from hfspeed.refusal import Reason, Refusal
+
+LONGEST = 2048
+"""Tokens of a prompt that are still run; a window must be shorter."""
+
+
+@dataclass
+class Contest:
+    """The author's results, and the largest error seen so far."""
+
+    plan: Plan
+    model: nn.Module
+    classes: ModuleType | None
+    dtype: torch.dtype
+    witness: Witness = field(default_factory=Witness)
+    prompts: list[torch.Tensor] = field(default_factory=list)
+    hidden: list[torch.Tensor] = field(default_factory=list)
+    logits: list[torch.Tensor] = field(default_factory=list)
+    errors: dict[str, float] = field(default_factory=dict)
+    worst: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def bound(self) -> float:
+        """The relative error that is allowed."""
+        return BOUNDS[self.dtype]
+
+    @property
+    def alone(self) -> list[Row]:
+        """Each prompt in a row of its own."""
+        return [((number, len(prompt)),) for number, prompt in enumerate(self.prompts)]
+
+    def schedules(self) -> tuple[tuple[str, list[Row]], ...]:
+        """Prompts alone; then packed, in chunks, a late arrival among them, and one token at a time."""
+        short, long, late = (len(prompt) for prompt in self.prompts)
+        half = long // 2
+        packed: list[Row] = [
+            ((0, short - 2), (1, half)),
+            ((2, late - 2), (0, 1), (1, long - half - 2)),
+            ((1, 1), (0, 1), (2, 1)),
+            ((2, 1), (1, 1)),
+        ]
+        return ("prompts alone", self.alone), ("prompts packed and continued token by token", packed)
+
+    def author_runs(self) -> None:
+        """The author's own forward on each prompt, without positions given, as training calls it."""
+        self.prompts = prompts(self.plan)
+        base: list[torch.Tensor] = []
+        hook = self.model.get_submodule(self.plan.wrapper.base).register_forward_hook(
+            lambda _module, _args, output: base.append(run.first(output))
+        )
+        with arithmetic(self.dtype), self.witness.watch(self.model), running("the author's model", self.witness):
+            for prompt in self.prompts:
+                out = self.model(input_ids=prompt[None], use_cache=False)
+                self.logits.append(out.logits if hasattr(out, "logits") else out[0])
+        hook.remove()
+        self.hidden = base
+
+    def wrapper(self) -> None:
+        """The wrapper alone gives the same logits, of all tokens and of each single one."""
+        how, stopped = "the wrapper alone", Witness()
+        with arithmetic(self.dtype), running(how, stopped), stopped.watch(self.model):
+            for hidden, logits in zip(self.hidden, self.logits, strict=True):
+                whole = run.logits(self.plan, self.model, hidden)
+                single = [run.logits(self.plan, self.model, row) for row in torch.split(hidden, 1, 1)]
+                error = max(distance(logits, whole), distance(logits, torch.cat(single, 1)))
+                self.worst["the wrapper, row by row"] = max(error, self.worst.get("the wrapper, row by row", 0.0))
+                if not error <= self.bound:
+                    found = f"logits differ by {error:.1e} when the wrapper gets the hidden states row by row"
+                    raise Mismatch(Refusal("logits", Reason.WRAPPER_NOT_ROWWISE, found), error, how)
+
+    def ours(self, count: int, cut: int, name: str, rows: list[Row]) -> None:
+        """One way to serve the plan, compared with the author on every rank."""
+        how = f"{many(count, 'rank')}, {many(cut, 'stage')}, {name}"
+        witnesses = [Witness() for _ in range(count)]
+
+        def serve(rank: int, group: Group) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+            with arithmetic(self.dtype), running(how, witnesses[rank]):
+                return self._serve(rank, group, cut, rows, witnesses[rank])
+
+        results = Ranks(count).run(serve)
+        for witness, (hidden, logits) in zip(witnesses, results, strict=True):
+            last = Witness()
+            last.seen = {"hidden states": hidden, "logits": logits}
+            first = Witness()
+            first.seen = {"hidden states": self.hidden, "logits": self.logits}
+            final = dict(compare(first, last, self.alone, rows))
+            inner = list(compare(self.witness, witness, self.alone, rows))
+            for path, error in [*final.items(), *inner]:
+                self.errors[path] = max(error, self.errors.get(path, 0.0))
+            if not final.keys() == first.seen.keys() or not max(final.values()) <= self.bound:
+                raise apart(self.witness, inner, final, self.bound, how)
+
+    def _serve(
+        self, rank: int, group: Group, cut: int, rows: list[Row], witness: Witness
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        plan, hidden, logits = self.plan, [], []
+        chain: list[Any] = [
+            build(plan, self.model, self.classes, rank=rank, ranks=group.size, group=group, stage=(number, cut))
+            for number in range(cut)
+        ]
+        done = [0] * len(self.prompts)
+        with ExitStack() as stack:
+            for built in chain:
+                stack.enter_context(witness.watch(built))
+            for row in rows:
+                tokens = torch.cat([self.prompts[name][done[name] : done[name] + count] for name, count in row])[None]
+                value = None
+                for built in chain:
+                    positions = built.hfspeed_packing.lay(*row)
+                    value = run.hidden(plan, built, tokens, positions, value)
+                assert value is not None
+                hidden.append(value)
+                logits.append(run.logits(plan, chain[-1], value))
+                for name, count in row:
+                    done[name] += count
+        return hidden, logits
+
+    def proofs(self, cases: Iterable[tuple[int, int]]) -> list[Proof]:
+        """One proof per claim."""
+        counts = sorted({count for count, _ in cases})
+        cuts = sorted({cut for _, cut in cases})
+        method = (
+            f"author's forward against the plan, {str(self.dtype).removeprefix('torch.')}, "
+            f"ranks {' '.join(map(str, counts))}, stages {' '.join(map(str, cuts))}, packed and token by token"
+        )
+        final = max(self.errors["hidden states"], self.errors["logits"])
+        found = {name: self.errors[name] for name in ("hidden states", "logits")} | self.worst
+        for forward in self.plan.forwards:
+            at = [error for path in forward.paths if (error := self.errors.get(path)) is not None]
+            found[f"forward of {forward.name}"] = max(at, default=final)
+        for op in self.plan.ops:
+            if isinstance(op, laws.FUSED):
+                parent = op.path.rpartition(".")[0]
+                error = self.errors.get(op.path, self.errors.get(parent, final))
+                found[laws.claim(op)] = max(error, found.get(laws.claim(op), 0.0))
+        return [Proof(claim, method, error, self.bound) for claim, error in found.items()]
+
+
+def prompts(plan: Plan, seed: int = 0) -> list[torch.Tensor]:
+    """Three prompts of different lengths, the second longer than every window."""
+    windows = [op.window for op in plan.ops if isinstance(op, Attention) and op.window is not None]
+    longest = max([10, *windows]) + 7
+    if longest > LONGEST:
+        raise UsageError(f"a window of {max(windows)} is too long to prove; shrink the configuration first")
+    vocab = min((op.vocab for op in plan.ops if isinstance(op, Embed | Head)), default=64)
+    source = torch.Generator().manual_seed(seed)
+    return [torch.randint(vocab, (length,), generator=source) for length in (4, longest, 7)]

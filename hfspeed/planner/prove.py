@@ -1,0 +1,136 @@
+"""Proof by running: the author's small model against its plan, on ranks and stages, packed and token by token."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from hfspeed.errors import PlanError
+from hfspeed.plan import Plan, Proof, laws
+from hfspeed.planner.contest import Contest
+from hfspeed.planner.mismatch import BOUNDS, Mismatch, apart, arithmetic, many, running
+from hfspeed.planner.witness import Witness, calls, distance, tensors
+from hfspeed.reference.build import build
+from hfspeed.reference.ranks import Group, Ranks
+
+__all__ = ["Mismatch", "prove", "prove_module"]
+
+
+def prove(
+    plan: Plan,
+    model: nn.Module,
+    classes: ModuleType | None,
+    *,
+    ranks: Sequence[int] = (1, 2),
+    stages: Sequence[int] = (1, 2),
+    dtype: torch.dtype = torch.float64,
+) -> list[Proof]:
+    """Compare the author's model with the plan, built in plain torch.
+
+    Each prompt is run alone and whole by the author. The plan is run on every number of ranks and stages, on each
+    prompt alone, then on all of them packed side by side in one row, in chunks and token by token. Hidden states and
+    logits must agree for every token. Ranks or stages that the plan itself rules out are left out.
+
+    Args:
+        plan: the plan of ``model``.
+        model: the author's ``ForCausalLM``, small, with random weights; not changed.
+        classes: the emitted module.
+        ranks: numbers of ranks.
+        stages: numbers of pipeline stages.
+        dtype: what is computed in. In float64, inner casts to float32 are widened too.
+
+    Returns:
+        A proof of the whole, of each rewritten forward, and of each kind of fused op (see `laws.claim`).
+
+    Raises:
+        Mismatch: something differs.
+        PlanError: the plan cannot be built on these ranks or stages although it says it can be split.
+    """
+    cases = [
+        (count, cut)
+        for count, cut in itertools.product(ranks, stages)
+        if (count == 1 or plan.tensor) and (cut == 1 or plan.stages is not None)
+    ]
+    for count, cut in cases:
+        if broken := [*laws.division(plan, count), *laws.partition(plan, cut)]:
+            raise PlanError(f"the plan of {plan.architecture} cannot be proven: " + "; ".join(broken))
+    with torch.no_grad():
+        contest = Contest(plan, copy.deepcopy(model).to(dtype).eval(), classes, dtype)
+        contest.author_runs()
+        contest.wrapper()
+        for count, cut in cases:
+            for name, rows in contest.schedules():
+                contest.ours(count, cut, name, rows)
+        return contest.proofs(cases)
+
+
+def prove_module(
+    plan: Plan,
+    model: nn.Module,
+    path: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    classes: ModuleType | None = None,
+    ranks: Sequence[int] = (1, 2),
+    dtype: torch.dtype = torch.float64,
+) -> list[Proof]:
+    """Compare one module alone, with what the plan says at and below ``path``, on every number of ranks.
+
+    Args:
+        plan: may be unfinished: parameters that it does not name stay the author's.
+        model: the author's model with random weights; not changed.
+        path: the module that is called.
+        args: what it is called with; floating point tensors are brought to ``dtype``.
+        kwargs: the same by name.
+        classes: the emitted module.
+        ranks: numbers of ranks.
+        dtype: what is computed in.
+
+    Raises:
+        Mismatch: something differs.
+    """
+    author = copy.deepcopy(model).to(dtype).eval()
+    args, kwargs = _cast(tuple(args), dtype), _cast(dict(kwargs), dtype)
+    theirs, worst = Witness(), 0.0
+    with torch.no_grad(), arithmetic(dtype), theirs.watch(author), running("the author's module", theirs):
+        wanted = list(tensors(author.get_submodule(path)(*args, **kwargs)))
+    for count in ranks:
+        how = f"{many(count, 'rank')}, {path} alone"
+        witnesses = [Witness() for _ in range(count)]
+
+        def serve(rank: int, group: Group, how: str = how, seen: list[Witness] = witnesses) -> list[torch.Tensor]:
+            with arithmetic(dtype), running(how, seen[rank]):
+                built = build(
+                    plan, author, classes, rank=rank, ranks=group.size, group=group, under=path, strict=False
+                )
+                with seen[rank].watch(built):
+                    return list(tensors(built.get_submodule(path)(*args, **kwargs)))
+
+        with torch.no_grad():
+            results = Ranks(count).run(serve)
+        for witness, found in zip(witnesses, results, strict=True):
+            same = len(found) == len(wanted)
+            error = max(map(distance, wanted, found), default=0.0) if same else float("inf")
+            worst = max(worst, error)
+            if not error <= BOUNDS[dtype]:
+                inner = [(at, off) for at, off in calls(theirs, witness) if at == path or at.startswith(f"{path}.")]
+                raise apart(theirs, inner, {path: error}, BOUNDS[dtype], how)
+    method = f"author's module against the plan, {str(dtype).removeprefix('torch.')}, ranks {' '.join(map(str, ranks))}"
+    return [Proof(f"module {path}", method, worst, BOUNDS[dtype])]
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, dict):
+        return {name: _cast(item, dtype) for name, item in value.items()}
+    if type(value) in {tuple, list}:
+        return type(value)(_cast(item, dtype) for item in value)
+    return value

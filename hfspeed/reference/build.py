@@ -1,0 +1,267 @@
+"""A plan built in plain torch from the author's model with its weights: op type -> builder."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from hfspeed.errors import PlanError
+from hfspeed.plan import OPS, Op, Plan, shares
+from hfspeed.plan.ops import Attention, Column, Embed, Gated, Head, Heads, Keep, Local, Norm, Row, Stacked, Whole
+from hfspeed.reference import layers
+from hfspeed.reference.packing import Packing
+from hfspeed.reference.ranks import Alone, Group
+
+
+@dataclass
+class Site:
+    """One rank and stage under construction.
+
+    Attributes:
+        root: the copy of the author's model that is being changed.
+        state: the author's tensors by name.
+        slots: parameter of the built model -> part -> name in ``state``.
+        filled: parameters that hold what the plan says.
+    """
+
+    root: nn.Module
+    state: dict[str, torch.Tensor]
+    slots: dict[str, dict[int | None, str]]
+    rank: int
+    ranks: int
+    group: Group
+    packing: Packing
+    filled: set[str] = field(default_factory=set)
+
+    def whole(self, op: Op, name: str, *shape: int) -> torch.Tensor:
+        """The author's tensor for the parameter ``name`` of ``op``; must have this shape."""
+        (tensor,) = self.parts(op, name, ((*shape,),))
+        return tensor
+
+    def parts(self, op: Op, name: str, shapes: tuple[tuple[int, ...], ...]) -> list[torch.Tensor]:
+        """The author's tensors for the parts of one parameter; one tensor that holds all of them is cut."""
+        target = f"{op.path}.{name}"
+        sources = self.slots.get(target, {})
+        if not sources:
+            raise PlanError(f"{target}: no weight of the plan fills it")
+        if missing := [source for source in sources.values() if source not in self.state]:
+            raise PlanError(f"{target}: the author's model has no {', '.join(missing)}")
+        found = [self.state[sources[part]] for part in sorted(sources, key=lambda part: part or 0)]
+        if len(found) == 1 and len(shapes) > 1 and found[0].shape[0] == sum(shape[0] for shape in shapes):
+            found = list(torch.split(found[0], [shape[0] for shape in shapes]))
+        if tuple(tuple(tensor.shape) for tensor in found) != shapes:
+            told = [tuple(tensor.shape) for tensor in found]
+            raise PlanError(f"{target}: the author's weights are {told}, the plan says {list(shapes)}")
+        self.filled.add(target)
+        return found
+
+    def put(self, path: str, module: nn.Module) -> None:
+        """Place ``module`` at ``path``."""
+        above, _, name = path.rpartition(".")
+        setattr(self.root.get_submodule(above), name, module)
+
+
+def build(
+    plan: Plan,
+    model: nn.Module,
+    classes: ModuleType | None,
+    *,
+    rank: int = 0,
+    ranks: int = 1,
+    group: Group | None = None,
+    stage: tuple[int, int] | None = None,
+    under: str = "",
+    strict: bool = True,
+) -> nn.Module:
+    """Build one rank of one stage.
+
+    Args:
+        plan: what was decided.
+        model: the author's ``ForCausalLM`` with real weights; copied, not changed.
+        classes: the emitted module; ``None`` when the plan rewrites no forward.
+        rank: which rank this is.
+        ranks: how many there are.
+        group: how it meets the others; needed for more than one.
+        stage: ``(number, count)`` of a pipeline stage, ``None`` for the whole model.
+        under: build only what lies at or below this path; the rest stays the author's.
+        strict: require that the plan fills every parameter of what is built.
+
+    Returns:
+        The copy, built; its `Packing` is at ``hfspeed_packing``.
+
+    Raises:
+        PlanError: the plan does not fit the model, or leaves a parameter unfilled.
+    """
+    slots: dict[str, dict[int | None, str]] = {}
+    for weight in plan.weights:
+        slots.setdefault(weight.target, {})[weight.part] = weight.source
+    for tie in plan.ties:
+        slots.setdefault(tie.source, slots.get(tie.target, {}))
+    with torch.no_grad():
+        root = copy.deepcopy(model)
+        site = Site(root, dict(model.state_dict()), slots, rank, ranks, group or Alone(), Packing())
+        absent = _cut(plan, root, stage)
+        for forward in plan.forwards:
+            for path in forward.paths:
+                if _within(path, under) and not _any_within(path, absent):
+                    root.get_submodule(path).__class__ = getattr(classes, forward.name)
+        for op in plan.ops:
+            if _within(op.path, under) and not _any_within(op.path, absent):
+                BUILDERS[type(op)](op, site)
+        _fill(site, under)
+        if strict:
+            _complete(site, under, absent)
+    root.hfspeed_packing = site.packing  # type: ignore[assignment]
+    return root.requires_grad_(False)
+
+
+def _column(op: Column, site: Site) -> None:
+    start, stop = (end * (op.outputs // op.units) for end in shares.span(op.units, site.rank, site.ranks))
+    weight = site.whole(op, "weight", op.outputs, op.inputs)[start:stop]
+    bias = site.whole(op, "bias", op.outputs)[start:stop] if op.bias else None
+    site.put(op.path, layers.Linear(weight.clone(), bias))
+
+
+def _row(op: Row, site: Site) -> None:
+    start, stop = shares.span(op.inputs, site.rank, site.ranks)
+    weight = site.whole(op, "weight", op.outputs, op.inputs)[:, start:stop]
+    bias = site.whole(op, "bias", op.outputs) if op.bias else None
+    site.put(op.path, layers.RowLinear(weight.clone(), bias, site.group))
+
+
+def _whole(op: Whole, site: Site) -> None:
+    bias = site.whole(op, "bias", op.outputs) if op.bias else None
+    site.put(op.path, layers.Linear(site.whole(op, "weight", op.outputs, op.inputs).clone(), bias))
+
+
+def _stacked(op: Stacked | Heads, site: Site) -> None:
+    wide, spans = shares.parts(op), shares.part_spans(op, site.rank, site.ranks)
+
+    def own(name: str, *rest: int) -> torch.Tensor:
+        tensors = site.parts(op, name, tuple((width, *rest) for width in wide))
+        return torch.cat([tensor[start:stop] for tensor, (start, stop) in zip(tensors, spans, strict=True)])
+
+    above, _, name = op.path.rpartition(".")
+    parent = site.root.get_submodule(above)
+    # Whoever still calls a part must fail: its weights live elsewhere now.
+    for part in set(op.parts):
+        delattr(parent, part)
+    setattr(parent, name, layers.Linear(own("weight", op.inputs), own("bias") if op.bias else None))
+    setattr(parent, f"{name}_sizes", [stop - start for start, stop in spans])
+
+
+def _gated(op: Gated, site: Site) -> None:
+    site.put(op.path, layers.GatedAct(op.act))
+
+
+def _norm(op: Norm, site: Site) -> None:
+    weight = site.whole(op, "weight", op.size).clone() if op.weight != "none" else None
+    site.put(op.path, layers.RmsNorm(op, weight, site.group))
+
+
+def _attention(op: Attention, site: Site) -> None:
+    module = site.root.get_submodule(op.path)
+    module.attn = layers.CausalAttention(op, site.packing, site.group)
+    if op.sinks:
+        start, stop = shares.span(op.heads, site.rank, site.ranks if op.split else 1)
+        setattr(module, op.sinks, nn.Parameter(site.whole(op, op.sinks, op.heads)[start:stop].clone()))
+
+
+def _embed(op: Embed, site: Site) -> None:
+    start, stop = shares.vocabulary(op.vocab, site.rank, site.ranks)
+    weight = site.whole(op, "weight", op.vocab, op.size)[start:stop].clone()
+    site.put(op.path, layers.TokenTable(weight, op.vocab, op.scale, site.group))
+
+
+def _head(op: Head, site: Site) -> None:
+    start, stop = shares.vocabulary(op.vocab, site.rank, site.ranks)
+    weight = site.whole(op, "weight", op.vocab, op.size)[start:stop].clone()
+    bias = site.whole(op, "bias", op.vocab)[start:stop] if op.bias else None
+    site.put(op.path, layers.OutputHead(weight, bias, op.vocab, site.group))
+
+
+def _keep(op: Keep, site: Site) -> None:
+    if not op.units or site.ranks == 1:
+        return
+    module = site.root.get_submodule(op.path)
+
+    def collect(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (layers.gather(args[0], op.units, site.group), *args[1:])
+
+    def own(_: nn.Module, _args: Any, out: torch.Tensor) -> torch.Tensor:
+        return layers.keep(out, op.units, site.group)
+
+    # Hooks, so that the class and the names of its parameters stay the author's.
+    module.register_forward_pre_hook(collect)
+    module.register_forward_hook(own)
+
+
+def _local(op: Local, site: Site) -> None:
+    start, stop = shares.span(op.whole, site.rank, site.ranks)
+    setattr(site.root.get_submodule(op.path), op.attribute, stop - start)
+
+
+BUILDERS: dict[type, Callable[[Any, Site], None]] = {
+    Column: _column,
+    Row: _row,
+    Whole: _whole,
+    Stacked: _stacked,
+    Heads: _stacked,
+    Gated: _gated,
+    Norm: _norm,
+    Attention: _attention,
+    Embed: _embed,
+    Head: _head,
+    Keep: _keep,
+    Local: _local,
+}
+assert set(BUILDERS) == set(OPS), "every op of the plan needs a builder"
+
+
+def _cut(plan: Plan, root: nn.Module, stage: tuple[int, int] | None) -> set[str]:
+    """Put placeholders where modules live on other stages; returns their paths."""
+    stages = plan.stages
+    if stages is None:
+        if stage is not None and stage[1] > 1:
+            raise PlanError(f"{plan.architecture} cannot be cut into {stage[1]} stages")
+        return set()
+    number, count = stage or (0, 1)
+    start, stop = shares.cuts(stages.count, count)[number]
+    gone = {f"{stages.layers}.{at}" for at in range(stages.count) if not start <= at < stop}
+    gone.update(stages.first if number > 0 else ())
+    gone.update((*stages.last, plan.wrapper.head) if number < count - 1 else ())
+    for path in gone:
+        above, _, name = path.rpartition(".")
+        in_tuple = stages.tuple_output and above == stages.layers
+        setattr(root.get_submodule(above), name, layers.Absent(root.get_submodule(path), tuple_output=in_tuple))
+    root.get_submodule(stages.decoder).hands_on = number < count - 1  # type: ignore[assignment]
+    return gone
+
+
+def _fill(site: Site, under: str) -> None:
+    """Copy the weights of what stays the author's, from where the plan says they come."""
+    owned = {**dict(site.root.named_buffers()), **dict(site.root.named_parameters(remove_duplicate=False))}
+    for target, sources in site.slots.items():
+        if target in owned and target not in site.filled and _within(target, under) and set(sources) == {None}:
+            owned[target].copy_(site.state[sources[None]])
+            site.filled.add(target)
+
+
+def _complete(site: Site, under: str, absent: set[str]) -> None:
+    for name, _ in site.root.named_parameters(remove_duplicate=False):
+        if name not in site.filled and _within(name, under) and not _any_within(name, absent):
+            raise PlanError(f"{name}: the built model needs this parameter, but no weight of the plan fills it")
+
+
+def _within(path: str, above: str) -> bool:
+    return not above or path == above or path.startswith(f"{above}.")
+
+
+def _any_within(path: str, above: set[str]) -> bool:
+    return any(_within(path, one) for one in above)
