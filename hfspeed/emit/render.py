@@ -1,0 +1,124 @@
+"""A plan's forwards as one readable module: subclasses of the author's classes, with explicit imports."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+from hfspeed.emit.imports import Imports
+from hfspeed.emit.names import local
+from hfspeed.emit.origin import Origin, origin
+from hfspeed.errors import PlanError
+from hfspeed.plan import Forward, Plan
+from hfspeed.refusal import Reason, Refusal, Refused
+from hfspeed.source import Edits, Recovered
+from hfspeed.source.layout import indented
+
+_WIDTH = 100
+
+
+def render(plan: Plan) -> str:
+    """The text of the module; the same plan and the same author's code give the same bytes.
+
+    Raises:
+        PlanError: two forwards have one name, or a text is no function; SubjectError: the author's
+            module cannot be imported.
+        Refused: a forward cannot be moved to another class without a change of meaning.
+    """
+    twice = [name for name, count in Counter(f.name for f in plan.forwards).items() if count > 1]
+    if twice:
+        raise PlanError(f"the plan of {plan.architecture} emits two classes named {twice[0]}")
+    origins = [origin(forward) for forward in plan.forwards]
+    imports = Imports(origins)
+    classes = [_class(one, imports) for one in origins]
+    head = f'"""{plan.architecture} as hfspeed serves it; generated, do not edit."""'
+    blocks = [f"{head}\n\nfrom __future__ import annotations", imports.text()]
+    top = "\n\n".join(block for block in blocks if block)
+    return "\n\n\n".join([top, *classes]) + "\n"
+
+
+def _class(one: Origin, imports: Imports) -> str:
+    forward = one.forward
+    alias = imports.alias(forward.module)
+    recovered = _parsed(one)
+    edits = Edits(recovered)
+    _spell(edits, imports.spelled(one, recovered))
+    _keep_parent(edits, one, imports)
+    text = indented(edits.apply(), "    ")
+    return f'class {forward.name}({alias}.{forward.base}):\n    """{_told(forward)}"""\n\n{text}'
+
+
+def _parsed(one: Origin) -> Recovered:
+    forward = one.forward
+    text = forward.text.strip("\n")
+    try:
+        body = ast.parse(text).body
+    except SyntaxError as error:
+        raise PlanError(f"the forward of {forward.name} does not parse: {error}") from error
+    if len(body) != 1 or not isinstance(body[0], ast.FunctionDef) or body[0].name != "forward":
+        raise PlanError(f"the text for {forward.name} is no single `def forward`")
+    args = body[0].args
+    first = [*args.posonlyargs, *args.args]
+    if not first:
+        raise PlanError(f"the forward of {forward.name} takes no `self`")
+    return Recovered(
+        text=text,
+        tree=body[0],
+        file=f"<{forward.name}>",
+        line=1,
+        indent=0,
+        cls_module=one.owner.__module__,
+        cls_name=one.owner.__qualname__,
+        self_name=first[0].arg,
+        module=one.module,
+    )
+
+
+def _spell(edits: Edits, other: dict[str, str]) -> None:
+    """Write each of the names in ``other`` the other way, wherever it is looked up."""
+    recovered = edits.recovered
+    shadowed = sorted(other.keys() & local(recovered.text))
+    if shadowed:
+        raise _refused(recovered, f"`{shadowed[0]}` is both a name of the module and of a nested function")
+    for node in ast.walk(recovered.tree):
+        if isinstance(node, ast.Name) and node.id in other:
+            edits.replace(node, other[node.id])
+        if isinstance(node, ast.Global):
+            raise _refused(recovered, f"`global {node.names[0]}` would rebind another module's name")
+
+
+def _keep_parent(edits: Edits, one: Origin, imports: Imports) -> None:
+    """``super()`` and ``__class__`` mean the class they are written in; here that is the author's."""
+    recovered = edits.recovered
+    for node in ast.walk(recovered.tree):
+        if isinstance(node, ast.Name) and node.id == "__class__":
+            edits.replace(node, imports.named(one.owner))
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "super":
+            continue
+        if node.args or node.keywords:
+            continue
+        if _in_nested_function(recovered, node):
+            raise _refused(recovered, "`super()` in a nested function")
+        edits.replace(node, f"super({imports.named(one.owner)}, {recovered.self_name})")
+
+
+def _in_nested_function(recovered: Recovered, node: ast.AST) -> bool:
+    parent = recovered.parent_of(node)
+    while parent is not None and parent is not recovered.tree:
+        if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            return True
+        parent = recovered.parent_of(parent)
+    return False
+
+
+def _refused(recovered: Recovered, found: str) -> Refused:
+    return Refused(Refusal("emit", Reason.UNSUPPORTED_SYNTAX, found, recovered.cls_name))
+
+
+def _told(forward: Forward) -> str:
+    """The notes as a docstring's content."""
+    notes = [note.replace("\\", "\\\\").replace('"""', r"\"\"\"") for note in forward.notes]
+    line = "; ".join(notes) or f"The forward of {forward.base}"
+    if len(line) + 11 <= _WIDTH and not line.endswith('"'):
+        return f"{line}."
+    return ";\n    ".join(notes) + ".\n    "
