@@ -51,13 +51,7 @@ def origin(forward: Forward) -> Origin:
         PlanError: it has no such class.
         Refused: the class cannot be named from another module, or private names would change meaning.
     """
-    try:
-        module = import_module(forward.module)
-    except ImportError as error:
-        raise SubjectError(f"cannot import {forward.module}, which has the author's {forward.base}: {error}") from error
-    base = reach(module, forward.base)
-    if not isinstance(base, type):
-        raise PlanError(f"{forward.module} has no class {forward.base}, which the plan rewrites")
+    base = author_of(forward)
     owner = next((c for c in base.__mro__ if "forward" in c.__dict__), base)
     chain = layers(owner.__dict__.get("forward"), "forward")
     names = chain[-1].__globals__ if chain else vars(sys.modules[owner.__module__])
@@ -67,6 +61,18 @@ def origin(forward: Forward) -> Origin:
     _check_private(forward, owner)
     uses = frozenset(n for n in free(forward.text) if n in names or n not in dir(sys.modules["builtins"]))
     return Origin(forward, owner, str(names["__name__"]), names, uses)
+
+
+def author_of(forward: Forward) -> type:
+    """The author's class that ``forward`` derives from."""
+    try:
+        module = import_module(forward.module)
+    except ImportError as error:
+        raise SubjectError(f"cannot import {forward.module}, which has the author's {forward.base}: {error}") from error
+    base = reach(module, forward.base)
+    if not isinstance(base, type):
+        raise PlanError(f"{forward.module} has no class {forward.base}, which the plan rewrites")
+    return base
 
 
 def reach(module: ModuleType, qualname: str) -> object:

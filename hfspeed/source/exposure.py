@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from hfspeed.source.effects import bound
 
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -99,13 +100,8 @@ class Exposure:
             self.sure |= set(bound([stmt])) if isinstance(stmt, ast.Import | ast.ImportFrom) else set()
 
     def _expression(self, node: ast.AST) -> None:
-        """All names read in ``node``; names bound inside a nested scope are taken as its own."""
-        own = _own(node)
-        for child in ast.walk(node):
-            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load) and child.id not in own:
-                self._read(child)
-        if not isinstance(node, _FUNCTIONS):
-            self.sure |= {n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr)} - own
+        """Names read in ``node``. What ``:=`` binds is not sure: it may stand in a part that is skipped."""
+        self.reads |= _free(node) - self.sure
 
     def _read(self, node: ast.AST) -> None:
         if isinstance(node, ast.Name) and node.id not in self.sure:
@@ -123,14 +119,19 @@ class Exposure:
         }
 
 
-def _own(node: ast.AST) -> set[str]:
-    """Names that belong to a comprehension, lambda or nested function in ``node`` and are not free there."""
-    own: set[str] = set()
-    for child in ast.walk(node):
-        if isinstance(child, ast.comprehension):
-            own |= set(bound([child.target]))
-        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            args = child.args
-            every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
-            own |= {arg.arg for arg in every if arg}
-    return own
+def _free(node: ast.AST) -> set[str]:
+    """Names looked up in ``node`` and bound neither by a comprehension nor by a function in it."""
+    if isinstance(node, ast.Name):
+        return {node.id} if isinstance(node.ctx, ast.Load) else set()
+    inner = {name for child in ast.iter_child_nodes(node) for name in _free(child)}
+    if isinstance(node, _COMPREHENSIONS):
+        first = _free(node.generators[0].iter)
+        return inner - set(bound([generator.target for generator in node.generators])) | first
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        args = node.args
+        every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
+        body = node.body if isinstance(node.body, list) else [node.body]
+        outside = [*args.defaults, *(d for d in args.kw_defaults if d), *getattr(node, "decorator_list", [])]
+        own = {arg.arg for arg in every if arg} | set(bound(body))
+        return inner - own | {name for part in outside for name in _free(part)}
+    return inner
