@@ -38,9 +38,8 @@ def build(
         SubjectError: the author's code raises, or the model has no output projection.
     """
     register()
-    place = _Hollow(device) if buffers else torch.device(device)
     try:
-        model = _instance(model_class, config, dtype, place)
+        model = _instance(model_class, config, dtype, _hollow if buffers else torch.device, device)
     except AUTHOR_ERRORS as error:
         file = Path(inspect.getfile(model_class))
         raise SubjectError(
@@ -71,10 +70,9 @@ def dispatch(
     **keywords: Any,
 ) -> tuple[torch.Tensor, None]:
     """What the author's attention calls: the module's own ``attn`` where a builder put one, else the recorded leaf."""
-    attn = getattr(module, "attn", None)
+    attn: Any = getattr(module, "attn", None)
     if getattr(attn, "is_hfspeed_attention", False):
-        served: Callable[..., tuple[torch.Tensor, None]] = attn
-        return served(query, key, value, attention_mask, **keywords)
+        return attn(query, key, value, attention_mask, **keywords)
     from hfspeed.graph.attend import attend
 
     return attend(module, query, key, value, attention_mask, **keywords)
@@ -105,7 +103,7 @@ def randomise(model: nn.Module, seed: int = 0) -> None:
                 buffer.copy_(noise(buffer, 0.3))
 
 
-def _instance(model_class: type[Any], config: Any, dtype: torch.dtype, place: Any) -> Any:
+def _instance(model_class: type[Any], config: Any, dtype: torch.dtype, place: Callable[[str], Any], device: str) -> Any:
     """Build with our attention; a class that looks its attention up in a table of its own gets the eager one."""
     first: KeyError | ValueError | None = None
     for attention in (ATTENTION, "eager"):
@@ -113,7 +111,7 @@ def _instance(model_class: type[Any], config: Any, dtype: torch.dtype, place: An
         for part in _configs(own):
             part._attn_implementation = attention
         try:
-            with place, _quiet():
+            with place(device), _quiet():
                 return model_class._from_config(own, dtype=dtype)
         except (KeyError, ValueError) as error:
             first = first or error
@@ -142,36 +140,39 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-class _Hollow(TorchFunctionMode):
-    """Allocations without values land on meta, and so does every parameter; computed tensors, so buffers, are real."""
+@contextlib.contextmanager
+def _hollow(device: str) -> Iterator[None]:
+    """Allocations without values land on ``device``, and so does every parameter; what is computed is real: buffers."""
+    original = nn.Module.register_parameter
+
+    def register_parameter(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        if param is not None and param.device.type != device:
+            param = nn.Parameter(param.to(device), requires_grad=param.requires_grad)
+        original(module, name, param)
+
+    with _EmptyOn(device):
+        setattr(nn.Module, "register_parameter", register_parameter)  # noqa: B010  mypy knows no other way
+        try:
+            yield
+        finally:
+            setattr(nn.Module, "register_parameter", original)  # noqa: B010
+
+
+class _EmptyOn(TorchFunctionMode):
+    """``torch.empty`` that names no device allocates on this one."""
 
     def __init__(self, device: str) -> None:
         super().__init__()
         self.device = device
-        self.register_parameter = nn.Module.register_parameter
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        """Call ``func``, on this device if it only allocates."""
         kwargs = dict(kwargs or {})
         if func is torch.empty and kwargs.get("device") is None:
             kwargs["device"] = self.device
         return func(*args, **kwargs)
-
-    def __enter__(self) -> _Hollow:
-        original, device = self.register_parameter, self.device
-
-        def register_parameter(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
-            if param is not None and param.device.type != device:
-                param = nn.Parameter(param.to(device), requires_grad=param.requires_grad)
-            original(module, name, param)
-
-        nn.Module.register_parameter = register_parameter  # type: ignore[method-assign]
-        return super().__enter__()  # type: ignore[no-any-return]
-
-    def __exit__(self, *error: Any) -> None:
-        nn.Module.register_parameter = self.register_parameter  # type: ignore[method-assign]
-        super().__exit__(*error)
 
 
 def size_of(model: nn.Module) -> int:

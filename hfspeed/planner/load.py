@@ -109,7 +109,7 @@ def _from_folder(name: str, folder: Path, trust: bool) -> Subject:
 def _config_json(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     if not file.is_file():
-        raise UsageError(f"{folder} has no config.json; expected a checkpoint folder, a modeling .py file or a model type")
+        raise UsageError(f"{folder} has no config.json; name a checkpoint folder, a modeling .py file or a model type")
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
@@ -143,7 +143,7 @@ def _read_config(folder: Path, values: dict[str, Any], trust: bool) -> Any:
 def _own_class(folder: Path, reference: str) -> type[Any]:
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-    stem = reference.split("--")[-1].split(".")[0]
+    stem = reference.rpartition("--")[2].partition(".")[0]
     file = folder / f"{stem}.py"
     if "--" not in reference and not file.is_file():
         raise SubjectError(f"{folder / 'config.json'}: `auto_map` names {reference}, but {file} does not exist")
@@ -170,7 +170,9 @@ def _from_file(name: str, file: Path) -> Subject:
     model_class = _causal_class(module, file, values)
     config_class = model_class.config_class
     if config_class is None:
-        raise SubjectError(f"{file}: {model_class.__name__} has no config_class; set it, so that a configuration can be made")
+        raise SubjectError(
+            f"{file}: {model_class.__name__} has no config_class; set it, so that a configuration can be made"
+        )
     if not values:
         return _subject(name, None, _default(config_class, f"{file}: {config_class.__name__}"), model_class)
     kind = values.get("model_type", config_class.model_type)
@@ -195,7 +197,7 @@ def _causal_class(module: ModuleType, file: Path, values: dict[str, Any]) -> typ
     """The one causal language model that ``module`` defines, or the one that config.json names."""
     from transformers import GenerationMixin, PreTrainedModel
 
-    own = [
+    own: list[Any] = [
         value
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, PreTrainedModel) and value.__module__ == module.__name__
@@ -214,7 +216,9 @@ def _causal_class(module: ModuleType, file: Path, values: dict[str, Any]) -> typ
             "name one in `architectures` of a config.json beside the file"
         )
     seen = ", ".join(value.__name__ for value in own) or "none"
-    raise SubjectError(f"{file}: no causal language model (PreTrainedModel classes here: {seen}); expected a ...ForCausalLM")
+    raise SubjectError(
+        f"{file}: no causal language model (PreTrainedModel classes here: {seen}); expected a ...ForCausalLM"
+    )
 
 
 def _mapped_names() -> set[str]:

@@ -59,7 +59,7 @@ def _constructed(config: Any, own: Mapping[str, Any]) -> Any:
     kept = {
         name: copy.deepcopy(value)
         for name, value in vars(config).items()
-        if name not in plain or plain[name] is not value and plain[name] != value
+        if name not in plain or (plain[name] is not value and plain[name] != value)
     }
     made = cls(**{**given, **{name: value for name, value in own.items() if name in names}})
     return _changed(made, {**kept, **own})

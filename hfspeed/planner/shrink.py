@@ -105,7 +105,7 @@ class _Search:
         """What must change with the depth: lists per layer, and counts of layers, which keep their proportion."""
         old = now[depth]
         beside = {spot: value for spot, value in now.items() if spot[0] == depth[0] and spot != depth}
-        lists = {
+        lists: dict[Spot, Any] = {
             spot: type(value)(value[:layers])
             for spot, value in beside.items()
             if isinstance(value, (list, tuple)) and len(value) == old
@@ -159,7 +159,8 @@ class _Search:
         small = {window: 8 + 4 * index for index, window in enumerate(sorted(windows))}
         small = {window: size for window, size in small.items() if size < window}
         for spot, value in self.current().items():
-            if spot[0] != self.text or "position" in spot[1] or spot[1] in POSITIONS or spot in self.values and _is_int(value):
+            sized = spot in self.values and _is_int(value)
+            if spot[0] != self.text or sized or "position" in spot[1] or spot[1] in POSITIONS:
                 continue
             if _is_int(value) and value in small:
                 self.take_same({spot: small[value]})
@@ -183,8 +184,8 @@ class _Search:
             seen.add(large[0])
             self.reduce_one(large[0])
 
-    def is_large(self, spot: Spot, value: object) -> bool:
-        return _is_int(value) and value > LARGE and spot not in self.values  # type: ignore[operator,no-any-return]
+    def is_large(self, spot: Spot, value: Any) -> bool:
+        return _is_int(value) and value > LARGE and spot not in self.values
 
     def reduce_one(self, spot: Spot) -> None:
         now = self.current()
@@ -199,7 +200,9 @@ class _Search:
         # what had the same size at first should have it again: a second table of the same vocabulary
         steps = [new for other, new in self.values.items() if self.first.get(other) == old and _is_int(new)] + steps
         for step in steps:
-            if self.take({spot: step}) or old == self.now.vocabulary and self.take({spot: step, **self.ids(step)}):
+            if self.take({spot: step}):
+                return
+            if old == self.now.vocabulary and self.take({spot: step, **self.ids(step)}):
                 return
             if equal and self.take({**dict.fromkeys(equal, step), spot: step}):
                 return

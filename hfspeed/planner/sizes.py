@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-HIDDEN = "hidden_size n_embd d_model n_embed word_embed_proj_dim embedding_size model_dim".split()
-INNER = "intermediate_size ffn_dim n_inner d_ff dim_ff dff d_inner ffn_hidden_size feed_forward_size".split()
-HEADS = "num_attention_heads n_head n_heads num_heads".split()
-KEY_HEADS = "num_key_value_heads num_kv_heads n_kv_heads kv_heads num_global_key_value_heads".split()
-HEAD_SIZE = "head_dim dim_head d_head attention_head_dim kv_channels qk_nope_head_dim".split()
-ROTARY = "rotary_dim rotary_ndims".split()
-FRACTION = "partial_rotary_factor rotary_pct rotary_percent rope_pct".split()
-DEPTH = "num_hidden_layers n_layer n_layers num_layers".split()
-POSITIONS = "max_position_embeddings n_positions n_ctx max_seq_len max_sequence_length seq_length".split()
-VOCABULARY = "vocab_size padded_vocab_size".split()
+HIDDEN = ("hidden_size", "n_embd", "d_model", "n_embed", "word_embed_proj_dim", "embedding_size", "model_dim")
+INNER = (
+    "intermediate_size",
+    "ffn_dim",
+    "n_inner",
+    "d_ff",
+    "dim_ff",
+    "dff",
+    "d_inner",
+    "ffn_hidden_size",
+    "feed_forward_size",
+)
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "kv_heads", "num_global_key_value_heads")
+HEAD_SIZE = ("head_dim", "dim_head", "d_head", "attention_head_dim", "kv_channels", "qk_nope_head_dim")
+ROTARY = ("rotary_dim", "rotary_ndims")
+FRACTION = ("partial_rotary_factor", "rotary_pct", "rotary_percent", "rope_pct")
+DEPTH = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
+VOCABULARY = ("vocab_size", "padded_vocab_size")
 RANKS = {"q_lora_rank": 24, "kv_lora_rank": 40}
 
 NEW_HEADS, NEW_KEY_HEADS, NEW_INNER, NEW_VOCABULARY = 4, 2, 112, 144
@@ -44,9 +54,7 @@ def override_sizes(
             return value
         return max(1, value * sizes[name] // values[name])
 
-    return {
-        layer: {name: scaled(name, value) for name, value in own.items()} for layer, own in overrides.items()
-    }
+    return {layer: {name: scaled(name, value) for name, value in own.items()} for layer, own in overrides.items()}
 
 
 def _heads(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,10 +115,10 @@ def _inner(values: Mapping[str, Any]) -> dict[str, Any]:
     return sizes
 
 
-def _present(values: Mapping[str, Any], names: list[str]) -> Iterator[tuple[str, int]]:
+def _present(values: Mapping[str, Any], names: Iterable[str]) -> Iterator[tuple[str, int]]:
     """The names that are there, with their sizes."""
     for name in names:
-        value = values.get(name)
+        value: Any = values.get(name)
         if _is_size(value):
             yield name, value
 
