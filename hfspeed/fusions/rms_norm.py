@@ -66,7 +66,8 @@ class RootMeanSquareNorm(Replacement):
 
     def sees(self, call: Call) -> bool:
         values = [v for v in (*call.args, *call.kwargs.values()) if isinstance(v, torch.Tensor)]
-        alone = len(values) == 1 and not any(True for _ in call.module.children())
+        known = call.cls.__module__.startswith("torch.") and call.cls is not nn.RMSNorm
+        alone = len(values) == 1 and not known and not any(True for _ in call.module.children())
         if not alone or not isinstance(call.output, torch.Tensor) or values[0].ndim < 2:
             return False
         reduces = any(function_name(node) in _REDUCTIONS for node in call.graph.nodes)

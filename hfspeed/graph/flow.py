@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from torch import fx
 
@@ -41,13 +41,3 @@ def between(start: fx.Node, stop: Callable[[fx.Node], bool]) -> tuple[set[fx.Nod
                 carriers.add(reader)
                 todo.append(reader)
     return carriers, ends
-
-
-def readers(node: fx.Node) -> Iterator[fx.Node]:
-    """The nodes that take ``node``, looking through nothing."""
-    yield from node.users
-
-
-def linears(graph: fx.Graph) -> tuple[fx.Node, ...]:
-    """All calls of plain linear children, in order."""
-    return tuple(node for node in graph.nodes if is_linear(node))

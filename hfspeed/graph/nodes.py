@@ -34,6 +34,11 @@ def is_linear(node: object) -> bool:
     return isinstance(node, fx.Node) and type(module_of(node)) is nn.Linear
 
 
+def linears(graph: fx.Graph) -> tuple[fx.Node, ...]:
+    """All calls of plain linear children, in order."""
+    return tuple(node for node in graph.nodes if is_linear(node))
+
+
 def is_attention(node: object) -> bool:
     """A call of the attention interface."""
     return isinstance(node, fx.Node) and node.op == "call_function" and node.target is causal

@@ -54,7 +54,34 @@ def run(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-def rms_norm(module: nn.Module, rank: int, size: int) -> tuple[float, NormWeight, float]:
+_Verdict = tuple[float, NormWeight, float]
+_PROBED: dict[tuple[object, ...], _Verdict | str] = {}
+
+
+def rms_norm(module: nn.Module, rank: int, size: int) -> _Verdict:
+    """As `probe_rms_norm`, asked once of modules that cannot differ: same class, same attributes.
+
+    Raises:
+        CannotProbe: see there.
+    """
+    own = {k: v for k, v in vars(module).items() if not k.startswith("_")}
+    plain = (bool, int, float, str, type(None))
+    facts = tuple((k, v) if isinstance(v, plain) else (k, id(v)) for k, v in sorted(own.items()))
+    key = (type(module), facts, rank, size, tuple(p.shape for p in module.parameters()))
+    if any(True for _ in module.buffers()):
+        return probe_rms_norm(module, rank, size)
+    if key not in _PROBED:
+        try:
+            _PROBED[key] = probe_rms_norm(module, rank, size)
+        except CannotProbe as why:
+            _PROBED[key] = str(why)
+    verdict = _PROBED[key]
+    if isinstance(verdict, str):
+        raise CannotProbe(verdict)
+    return verdict
+
+
+def probe_rms_norm(module: nn.Module, rank: int, size: int) -> _Verdict:
     """Epsilon, weight kind and largest relative error of a module that is a root-mean-square norm.
 
     ``x / sqrt(mean(x²) + eps) * f(w)`` over the last dimension, with ``f`` one of nothing, ``w``, ``1 + w``.

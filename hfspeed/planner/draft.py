@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -11,7 +11,7 @@ from torch import nn
 from hfspeed.axes import pipeline, tensor
 from hfspeed.axes.tensor import Block
 from hfspeed.fusions import FUSIONS, REPLACEMENTS
-from hfspeed.graph.nodes import is_linear
+from hfspeed.graph.nodes import linears
 from hfspeed.graph.record import Call
 from hfspeed.pattern.fusion import apply
 from hfspeed.pattern.site import Site
@@ -92,10 +92,9 @@ def _splits(work: Draft) -> Splits:
         if block is None:
             continue
         work.blocks[call.path] = block
-        verdict = work.verdicts.of(call, block)
-        if verdict.refusal is not None:
-            work.refusals.append(verdict.refusal.at(call.path))
+        verdict = work.verdicts.of(call)
         if not verdict.split:
+            work.refusals += [verdict.refusal.at(call.path)] if verdict.refusal else []
             continue
         columns |= block.columns
         rows |= set(block.rows)
@@ -111,8 +110,6 @@ def _splits(work: Draft) -> Splits:
 
 
 def _shared(op: Op, split: bool, gathered: dict[str, int]) -> Op:
-    from dataclasses import replace
-
     if isinstance(op, Attention):
         return replace(op, split=split)
     return replace(op, units=gathered.get(op.path, 0)) if isinstance(op, Norm) else op
@@ -121,7 +118,11 @@ def _shared(op: Op, split: bool, gathered: dict[str, int]) -> Op:
 def _fusions(work: Draft, splits: Splits) -> None:
     split = {*splits.columns}
     for call in work.calls():
-        if sum(is_linear(node) for node in call.graph.nodes) < 2 or call.path in work.study.recording.again:
+        if len(linears(call.graph)) < 2 or call.path in work.study.recording.again:
+            continue
+        verdict = work.verdicts.of(call)
+        if not verdict.fused:
+            work.refusals += [verdict.refusal.at(call.path)] if verdict.refusal else []
             continue
         start = len(call.path) + 1
         names = frozenset(path[start:] for path in split if path.startswith(f"{call.path}."))
@@ -136,6 +137,8 @@ def _fusions(work: Draft, splits: Splits) -> None:
 
 def _stages(work: Draft) -> None:
     recording = work.study.recording
+    if not work.verdicts.stages:
+        return
     try:
         decoder, layers = pipeline.layer_list(recording)
         site = work.sites.setdefault(decoder, Site(recording.calls[decoder]))

@@ -1,26 +1,28 @@
-"""What simulated ranks said of each kind of block, so that a small model's proof speaks for the large one."""
+"""What running modules alone said of each kind, so that a small model's proof speaks for the large one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hfspeed.axes.tensor import Block
+from hfspeed.graph.nodes import linears
 from hfspeed.graph.record import Call
 from hfspeed.refusal import Refusal
 
-Key = tuple[str, tuple[str, ...], tuple[str, ...]]
+Key = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a kind of block passes shares through, and which integers of it count split things.
+    """What a kind of module allows.
 
     Attributes:
-        split: shares pass through.
-        local: attributes of the module that each rank has its share of.
-        refusal: why it cannot be split, when it cannot.
+        fused: its rewritten forward computes what the author's does.
+        split: shares pass through it.
+        local: integer attributes of it of which each rank has its share.
+        refusal: why not, when not.
     """
 
+    fused: bool = True
     split: bool = True
     local: tuple[str, ...] = ()
     refusal: Refusal | None = None
@@ -28,19 +30,19 @@ class Verdict:
 
 @dataclass
 class Verdicts:
-    """Verdicts by kind of block; a kind nobody asked about yet is taken to split."""
+    """Verdicts by kind of module; a kind nobody asked about yet is taken to allow everything."""
 
     known: dict[Key, Verdict] = field(default_factory=dict)
     tensor: bool = True
+    stages: bool = True
 
-    def of(self, call: Call, block: Block) -> Verdict:
-        """The verdict on a block."""
-        return self.known.get(key(call, block), Verdict())
+    def of(self, call: Call) -> Verdict:
+        """The verdict on a module."""
+        return self.known.get(key(call), Verdict())
 
 
-def key(call: Call, block: Block) -> Key:
-    """What two blocks share that pass shares through for the same reasons: class and children's roles."""
+def key(call: Call) -> Key:
+    """What makes two modules of one kind: their class, and the linears they call in order."""
     start = len(call.path) + 1
-    columns = tuple(sorted(path[start:] for path in block.columns))
-    rows = tuple(sorted(path[start:] for path in block.rows))
-    return f"{call.cls.__module__}.{call.cls.__qualname__}", columns, rows
+    called = tuple(str(node.target)[start:] for node in linears(call.graph))
+    return f"{call.cls.__module__}.{call.cls.__qualname__}", called

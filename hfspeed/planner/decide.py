@@ -1,0 +1,170 @@
+"""A subject becomes a proven plan: decide for the small model, prove it, decide the same for the large one."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from types import ModuleType
+
+from hfspeed.emit import emitted
+from hfspeed.errors import PlanError, RefusedError
+from hfspeed.plan import Attention, Op, Plan, Proof, laws
+from hfspeed.planner.declared import disagreements
+from hfspeed.planner.draft import draft
+from hfspeed.planner.hinted import false_hints
+from hfspeed.planner.judge import judge
+from hfspeed.planner.load import Subject
+from hfspeed.planner.mismatch import Mismatch
+from hfspeed.planner.prove import prove
+from hfspeed.planner.shrink import shrink
+from hfspeed.planner.study import Study, study
+from hfspeed.planner.verdicts import Verdicts
+from hfspeed.refusal import Reason, Refusal
+
+MOST_LAYERS = 8
+"""A small model never has more layers than this, however many kinds of layer there are."""
+
+
+def decide(subject: Subject) -> Plan:
+    """The proven plan of a model.
+
+    Raises:
+        RefusedError: it cannot be served correctly; the refusals say why.
+        SubjectError: it cannot be built.
+    """
+    full = study(subject.model_class, subject.config, real=False)
+    first, work = draft(full, Verdicts())
+    _servable(subject, first)
+    if lies := false_hints(full, first):
+        raise RefusedError(subject.name, lies)
+    small, verdicts = _small(subject, full, first)
+    proven, proofs = _prove(subject, small, verdicts)
+    plan, _ = draft(full, verdicts)
+    _covered(subject, plan, proven)
+    told = (*verdicts_told(proven), *disagreements(full.model, plan))
+    plan = plan.with_proofs(*proofs).with_refusals(*(r for r in told if r not in plan.refusals))
+    laws.verify(plan, proven=True)
+    return plan
+
+
+def small_study(subject: Subject) -> Study:
+    """The small real model of a subject, as proofs use it."""
+    full = study(subject.model_class, subject.config, real=False)
+    first, _ = draft(full, Verdicts())
+    return _small(subject, full, first)[0]
+
+
+def small_plan(subject: Subject) -> tuple[Plan, Study]:
+    """The plan of the small model, and the model: what `verify` runs on any number of ranks.
+
+    Raises:
+        RefusedError: as `decide`.
+    """
+    full = study(subject.model_class, subject.config, real=False)
+    first, _ = draft(full, Verdicts())
+    _servable(subject, first)
+    small, verdicts = _small(subject, full, first)
+    plan, _ = _prove(subject, small, verdicts)
+    return plan, small
+
+
+def _small(subject: Subject, full: Study, first: Plan) -> tuple[Study, Verdicts]:
+    layers = _layers_needed(first)
+    config = shrink(subject.config, subject.model_class, layers=layers, windows=full.windows)
+    small = study(subject.model_class, config, real=True)
+    return small, judge(small)
+
+
+def _servable(subject: Subject, plan: Plan) -> None:
+    """Refuse what could only be served wrongly."""
+    fatal = tuple(r for r in plan.refusals if r.wanted == "attention")
+    if not fatal and not any(isinstance(op, Attention) for op in plan.ops):
+        found = "no module calls the attention interface"
+        help_ = "call `ALL_ATTENTION_FUNCTIONS.get_interface(…)` in the attention's forward"
+        fatal = (Refusal("attention", Reason.NO_INTERFACE, found, plan.architecture, help=help_),)
+    if "position_ids" not in plan.wrapper.keywords:
+        found = "the base model takes no `position_ids`, so packed prompts would get wrong positions"
+        fatal += (Refusal("model", Reason.POSITIONS_NOT_READ, found, plan.architecture),)
+    if fatal:
+        raise RefusedError(subject.name, fatal)
+
+
+def _layers_needed(plan: Plan) -> int:
+    """The shortest prefix of layers that shows every kind of layer, and at least two."""
+    if plan.stages is None:
+        return 2
+    kinds: dict[int, set[str]] = {}
+    start = f"{plan.stages.layers}."
+    names = {path: forward.name for forward in plan.forwards for path in forward.paths}
+    for op in plan.ops:
+        if op.path.startswith(start):
+            number, _, inner = op.path.removeprefix(start).partition(".")
+            above = names.get(op.path.rpartition(".")[0], "")
+            kinds.setdefault(int(number), set()).add(f"{inner} {_shape(op)} {above}")
+    seen: set[frozenset[str]] = set()
+    needed = 2
+    for number in sorted(kinds):
+        if (kind := frozenset(kinds[number])) not in seen:
+            seen.add(kind)
+            needed = max(needed, number + 1)
+    return min(needed, MOST_LAYERS, plan.stages.count)
+
+
+def _shape(op: Op) -> str:
+    return repr([getattr(op, f.name) for f in fields(op) if f.name != "path"]) + type(op).__name__
+
+
+def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, list[Proof]]:
+    """Prove the small plan on one rank, else refuse; then on ranks and stages, else do without them."""
+    plan, _ = draft(small, verdicts)
+    try:
+        proofs = prove(plan, small.model, _classes(plan), ranks=(1,), stages=(1,))
+    except (Mismatch, PlanError) as error:
+        raise RefusedError(subject.name, (_told(error, "model"),)) from error
+    told: list[Refusal] = []
+    for axis, ranks, stages in (("tensor", (2,), (1,)), ("stages", (1,), (2,))):
+        able = plan.tensor if axis == "tensor" else plan.stages is not None and plan.stages.count > 1
+        if not able:
+            continue
+        try:
+            proofs += prove(plan, small.model, _classes(plan), ranks=ranks, stages=stages)
+        except (Mismatch, PlanError) as error:
+            told.append(_told(error, axis))
+            setattr(verdicts, axis, False)
+            plan, _ = draft(small, verdicts)
+    return plan.with_refusals(*told), _worst(proofs)
+
+
+def _classes(plan: Plan) -> ModuleType:
+    return emitted(plan)
+
+
+def _told(error: Mismatch | PlanError, wanted: str) -> Refusal:
+    if isinstance(error, Mismatch):
+        return replace(error.refusal, wanted=wanted, found=f"{error.refusal.found}, with {error.how}")
+    return Refusal(wanted, Reason.NUMBERS_DIFFER, str(error))
+
+
+def _worst(proofs: list[Proof]) -> list[Proof]:
+    """One proof per claim: the one with the largest error."""
+    worst: dict[str, Proof] = {}
+    for proof in proofs:
+        if proof.claim not in worst or proof.error > worst[proof.claim].error:
+            worst[proof.claim] = proof
+    return list(worst.values())
+
+
+def verdicts_told(plan: Plan) -> tuple[Refusal, ...]:
+    """What the small model's proof refused; it is true of the large one as well."""
+    return tuple(r for r in plan.refusals if r.wanted in {"tensor", "stages", "fusion"})
+
+
+def _covered(subject: Subject, plan: Plan, proven: Plan) -> None:
+    """Every class that will be emitted must have been run in a proof, letter for letter."""
+    known = {(f.module, f.base, f.text) for f in proven.forwards}
+    missing = [f for f in plan.forwards if (f.module, f.base, f.text) not in known]
+    if missing:
+        refusals = tuple(
+            Refusal("proof", Reason.CANNOT_RUN, f"`{f.name}` occurs in no small model that runs", f.paths[0])
+            for f in missing
+        )
+        raise RefusedError(subject.name, refusals)

@@ -1,0 +1,53 @@
+"""The tensor-parallel plan that a model declares by hand, held against the one inferred."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from torch import nn
+
+from hfspeed.plan import Column, Heads, Op, Plan, Row, Stacked, Whole
+from hfspeed.refusal import Reason, Refusal
+
+_STYLES = {"colwise": "column", "colwise_gather_output": "whole", "rowwise": "row", "replicate": "whole"}
+"""Styles that speak of one linear alone; a gathered column gives its readers the whole value."""
+
+
+def disagreements(model: Any, plan: Plan) -> tuple[Refusal, ...]:
+    """Entries of the declared plan that match nothing, or that say otherwise than the dataflow."""
+    base = plan.wrapper.base
+    declared = getattr(getattr(model, base).config, "base_model_tp_plan", None) or {}
+    ours = {path: kind for op in plan.ops for path, kind in _kinds(op)}
+    found = []
+    for pattern, style in declared.items():
+        regex = re.compile(re.escape(f"{base}.{pattern}").replace(r"\*", r"\d+") + "$")
+        paths = [path for path, module in model.named_modules() if regex.match(path)]
+        linear = [path for path in paths if type(model.get_submodule(path)) is nn.Linear]
+        told = _difference(pattern, str(style), paths, [(p, ours.get(p)) for p in linear])
+        if told:
+            module = paths[0] if paths else base
+            found.append(Refusal("declared plan", Reason.PLAN_DISAGREES, told, module))
+    return tuple(found)
+
+
+def _difference(pattern: str, style: str, paths: list[str], ours: list[tuple[str, str | None]]) -> str:
+    if not paths:
+        return f"`{pattern}` in base_model_tp_plan matches no module"
+    wanted = _STYLES.get(style)
+    other = {kind for _, kind in ours if kind is not None and wanted is not None and kind != wanted}
+    return f"`{pattern}` is declared {style}, the dataflow says {', '.join(sorted(other))}" if other else ""
+
+
+def _kinds(op: Op) -> list[tuple[str, str]]:
+    outer = op.path.rpartition(".")[0]
+    match op:
+        case Stacked(parts=parts, split=split) | Heads(parts=parts, split=split):
+            return [(f"{outer}.{part}", "column" if split else "whole") for part in parts]
+        case Column():
+            return [(op.path, "column")]
+        case Row():
+            return [(op.path, "row")]
+        case Whole():
+            return [(op.path, "whole")]
+    return []

@@ -1,0 +1,62 @@
+"""Whether what the author's hints say is what the code does; a hint that is not true is an error at its line."""
+
+from __future__ import annotations
+
+from hfspeed.graph.record import Call
+from hfspeed.hints import truth
+from hfspeed.hints.hint import Hint, read
+from hfspeed.plan import Attention, Heads, Norm, Plan, Stacked
+from hfspeed.planner.study import Study
+from hfspeed.refusal import Reason, Refusal
+
+
+def false_hints(study: Study, plan: Plan) -> tuple[Refusal, ...]:
+    """Every hint of the model's classes that the plan disproves, once per class."""
+    found: dict[tuple[type, Hint], Refusal] = {}
+    for call in study.recording.calls.values():
+        names = {name for name, _ in call.module.named_modules() if name}
+        missing = truth.false_hints(call.cls, names)
+        for refusal in missing:
+            found.setdefault((call.cls, read(call.cls)[0]), refusal)
+        for hint in read(call.cls) if not missing else ():
+            if (refusal := _untrue(hint, call, plan)) is not None:
+                found.setdefault((call.cls, hint), refusal)
+    told = tuple(r for r in plan.refusals if r.reason is Reason.FALSE_HINT)
+    return (*found.values(), *told)
+
+
+def _untrue(hint: Hint, call: Call, plan: Plan) -> Refusal | None:
+    name = call.cls.__name__
+    if hint.kind == "norm" and not _has(plan, Norm, call.path):
+        why = next((r.found for r in plan.refusals if r.module == call.path), "it is not called as one")
+        return truth.untrue(hint, name, f"`{name}` is no root-mean-square norm: {why}")
+    if hint.kind == "attention":
+        return _attention(hint, call, plan)
+    if hint.kind == "gated_mlp":
+        return _gated(hint, call, plan)
+    return None
+
+
+def _attention(hint: Hint, call: Call, plan: Plan) -> Refusal | None:
+    name = call.cls.__name__
+    if not _has(plan, Attention, call.path):
+        return truth.untrue(hint, name, f"`{name}` does not call the attention interface")
+    said = tuple(hint.name(role) for role in ("query", "key", "value"))
+    for op in plan.ops:
+        if isinstance(op, Heads) and op.path.rpartition(".")[0] == call.path and all(said) and said != op.parts:
+            found = "query, key and value are " + ", ".join(f"`{part}`" for part in op.parts)
+            return truth.untrue(hint, name, found)
+    return None
+
+
+def _gated(hint: Hint, call: Call, plan: Plan) -> Refusal | None:
+    said = (hint.name("gate"), hint.name("up"))
+    for op in plan.ops:
+        if isinstance(op, Stacked) and op.path.rpartition(".")[0] == call.path and all(said) and said != op.parts:
+            found = "gate and up are " + ", ".join(f"`{part}`" for part in op.parts)
+            return truth.untrue(hint, call.cls.__name__, found)
+    return None
+
+
+def _has(plan: Plan, kind: type, path: str) -> bool:
+    return any(isinstance(op, kind) and op.path == path for op in plan.ops)

@@ -1,0 +1,120 @@
+"""Every kind of rewritten or split module is run alone first: what fails is left as written, or left whole."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+from torch import nn
+
+from hfspeed.emit import emitted
+from hfspeed.errors import PlanError
+from hfspeed.graph.record import Call
+from hfspeed.pattern.replacement import place_of
+from hfspeed.plan import Attention, Plan
+from hfspeed.planner.draft import Draft, draft
+from hfspeed.planner.mismatch import Mismatch
+from hfspeed.planner.prove import prove_module
+from hfspeed.planner.study import Study
+from hfspeed.planner.verdicts import Verdict, Verdicts, key
+from hfspeed.refusal import Reason, Refusal
+
+_TRIES = 12
+
+
+def judge(study: Study) -> Verdicts:
+    """Verdicts on every kind of module of a small real model.
+
+    Args:
+        study: recorded with values, so that modules can be called again.
+    """
+    verdicts = Verdicts()
+    plan, work = draft(study, verdicts)
+    for path in sorted({*work.blocks, *work.sites}, key=list(study.recording.calls).index):
+        call = study.recording.calls[path]
+        if key(call) in verdicts.known or (work.stages and path == work.stages.decoder):
+            continue
+        verdict = _unfused(study, verdicts, plan, call) if path in work.sites else Verdict()
+        verdicts.known[key(call)] = verdict
+        if path in work.blocks and work.tensor:
+            verdicts.known[key(call)] = _whole(study, verdicts, work, call)
+    return verdicts
+
+
+def _unfused(study: Study, verdicts: Verdicts, plan: Plan, call: Call) -> Verdict:
+    """Does the rewritten module compute what its author wrote, on one rank?"""
+    try:
+        _run(study, plan, call, 1)
+    except (Mismatch, PlanError) as error:
+        found = f"the fused module differs from the author's: {error}"
+        return Verdict(fused=False, refusal=_refusal("fusion", Reason.NUMBERS_DIFFER, found, call))
+    return Verdict()
+
+
+def _whole(study: Study, verdicts: Verdicts, work: Draft, call: Call) -> Verdict:
+    """Do shares pass through the module on two ranks, perhaps with some of its integers divided?"""
+    start = verdicts.known[key(call)]
+    first: Exception | None = None
+    for names in _guesses(work, call):
+        verdict = replace(start, local=names)
+        verdicts.known[key(call)] = verdict
+        plan, _ = draft(study, verdicts)
+        try:
+            _run(study, plan, call, 2)
+        except (Mismatch, PlanError) as error:
+            first = first or error
+        else:
+            return verdict
+    found = f"its shares do not add up to the whole on 2 ranks: {first}"
+    refusal = _refusal("tensor", Reason.MIXES_SPLIT, found, call)
+    return replace(start, split=False, local=(), refusal=start.refusal or refusal)
+
+
+def _run(study: Study, plan: Plan, call: Call, ranks: int) -> None:
+    classes = emitted(plan)
+    counts = (ranks,)
+    prove_module(plan, study.model, call.path, call.args, call.kwargs, classes=classes, ranks=counts)
+
+
+def _guesses(work: Draft, call: Call) -> Iterator[tuple[str, ...]]:
+    """Sets of integer attributes that may count split things: none, then all, then fewer."""
+    yield ()
+    sizes = set(work.blocks[call.path].columns.values())
+    for path in work.blocks[call.path].columns:
+        module = work.study.model.get_submodule(path)
+        sizes.add(int(module.out_features))  # type: ignore[arg-type]
+    for op in work.ops:
+        if isinstance(op, Attention) and op.path == call.path:
+            sizes |= {op.heads, op.kv_heads}
+    names = [n for n in _read(call.cls) if _counts(call.module, n, sizes)]
+    tries = 0
+    for length in range(len(names), 0, -1):
+        for chosen in combinations(names, length):
+            tries += 1
+            if tries > _TRIES:
+                return
+            yield chosen
+
+
+def _counts(module: nn.Module, name: str, sizes: set[int]) -> bool:
+    value = vars(module).get(name)
+    return isinstance(value, int) and not isinstance(value, bool) and value in sizes
+
+
+def _read(cls: type[nn.Module]) -> list[str]:
+    """Names that the author's methods, the constructor aside, may read."""
+    names: dict[str, None] = {}
+    for owner in cls.__mro__:
+        if owner is nn.Module:
+            break
+        for name, method in vars(owner).items():
+            code = getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
+            if code is not None and name != "__init__":
+                names |= dict.fromkeys(code.co_names)
+    return list(names)
+
+
+def _refusal(wanted: str, reason: Reason, found: str, call: Call) -> Refusal:
+    return Refusal(wanted, reason, found, call.path, place_of(call), near=3)
