@@ -62,6 +62,13 @@ def destinations(plan: Plan) -> Iterator[str]:
     for target, part in sorted(filled.keys() - wanted, key=str):
         if part is not None or not any(outer in kept for outer in (target, *_outer(target))):
             yield f"{_part(target, part)} is filled, but no op has such a parameter"
+    parts = {op.path: op.parts for op in plan.ops if isinstance(op, Stacked | Heads)}
+    for weight in plan.weights:
+        path, _, name = weight.target.rpartition(".")
+        if weight.part is None or path not in parts or not 0 <= weight.part < len(parts[path]):
+            continue
+        if weight.source != (wanted_source := f"{_join(_parent(path), parts[path][weight.part])}.{name}"):
+            yield f"{_part(weight.target, weight.part)} is filled by {weight.source}, expected {wanted_source}"
     targets = {weight.target for weight in plan.weights} | sources.keys()
     yield from (f"{t.source} is tied to {t.target}, which nothing fills" for t in plan.ties if t.target not in targets)
 

@@ -97,7 +97,8 @@ class Contest:
             with arithmetic(self.dtype), running(how, witnesses[rank]):
                 return self._serve(rank, group, cut, rows, witnesses[rank])
 
-        results = Ranks(count).run(serve)
+        with running(how, witnesses[0]):
+            results = Ranks(count).run(serve)
         for witness, (hidden, logits) in zip(witnesses, results, strict=True):
             last = Witness()
             last.seen = {"hidden states": hidden, "logits": logits}

@@ -13,7 +13,6 @@ from hfspeed.errors import HfspeedError, PlanError
 from hfspeed.planner.exact import Exact
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
 from hfspeed.planner.witness import Witness
-from hfspeed.reference.ranks import RanksError
 from hfspeed.refusal import Reason, Refusal, Refused
 
 BOUNDS = {torch.float64: 1e-8, torch.float32: 5e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
@@ -53,8 +52,6 @@ def running(how: str, witness: Witness) -> Iterator[None]:
     except Refused as error:
         raise Mismatch(error.refusal, math.inf, how) from error
     except (*AUTHOR_ERRORS, PlanError) as error:
-        if isinstance(error, RanksError):
-            raise
         path = witness.inside[-1] if witness.inside else ""
         named = f" in {witness.classes[path]}" if path in witness.classes else ""
         raise Mismatch(Refusal("proof", Reason.CANNOT_RUN, told(error) + named, path), math.inf, how) from error

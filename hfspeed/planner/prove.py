@@ -113,7 +113,7 @@ def prove_module(
                 with seen[rank].watch(built):
                     return list(tensors(built.get_submodule(path)(*args, **kwargs)))
 
-        with torch.no_grad():
+        with torch.no_grad(), running(how, witnesses[0]):
             results = Ranks(count).run(serve)
         for witness, found in zip(witnesses, results, strict=True):
             same = len(found) == len(wanted)
