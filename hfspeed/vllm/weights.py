@@ -12,7 +12,7 @@ from vllm.model_executor.model_loader.weight_utils import default_weight_loader,
 
 from hfspeed.errors import CheckpointError, PlanError
 from hfspeed.plan import Heads, Plan, Stacked
-from hfspeed.vllm.names import Names
+from hfspeed.planner.checkpoint import resolver
 from hfspeed.vllm.stages import is_here
 from hfspeed.vllm.versions import is_quantised
 
@@ -39,7 +39,8 @@ class Loader:
 
     def __init__(self, plan: Plan, author: nn.Module, *, strict: bool) -> None:
         self.subject = plan.architecture
-        self.names = Names(plan, author)
+        self.resolve = resolver(author)
+        self.shapes = {name: tuple(value.shape) for name, value in author.state_dict().items()}
         self.strict = strict
         self.slots = _slots(plan, author)
         self.modules = _modules(self.slots)
@@ -56,17 +57,12 @@ class Loader:
         values = dict(root.named_parameters(remove_duplicate=False)) | dict(root.named_buffers(remove_duplicate=False))
         self._check_built(root, values)
         filled: dict[Slot, str] = {}
-        extra: list[str] = []
+        extra: dict[str, str] = {}
         for name, tensor in weights:
-            source = self.names.canonical(name)
-            slots = self._slots_of(source, values)
-            if slots is None:
-                if not self.names.ignorable(name, source):
-                    extra.append(name)
-                continue
+            source, slots = self._place_of(name, values, extra)
             for slot in slots:
                 if not is_quantised(_holder(root, slot)):
-                    self.names.check_shape(name, source, tensor)
+                    self._check_shape(name, source, tensor)
                 self._fill(values[slot.target], slot, name, tensor, filled)
         missing = self._missing(root, values, filled) if self.strict else []
         if missing or extra:
@@ -84,6 +80,29 @@ class Loader:
         ]
         if lost:
             raise PlanError(f"{self.subject}: the plan fills parameters that nobody built: {', '.join(lost[:SHOWN])}")
+
+    def _place_of(self, name: str, values: dict[str, Any], extra: dict[str, str]) -> tuple[str, list[Slot]]:
+        """The name in the author's state dict, and where it goes; a name that nobody knows is noted in ``extra``."""
+        fault = ""
+        try:
+            source = self.resolve(name)
+        except CheckpointError as error:
+            # a quantised layer's own tensors are in vLLM's layer, not in the author's state dict
+            source, fault = name, str(error)
+        if source is None:
+            return name, []
+        slots = self._slots_of(source, values)
+        if slots is None:
+            extra[name] = fault
+        return source, slots or []
+
+    def _check_shape(self, name: str, source: str, tensor: torch.Tensor) -> None:
+        wanted = self.shapes.get(source)
+        if wanted is not None and tuple(tensor.shape) != wanted:
+            raise CheckpointError(
+                f"{self.subject}: {name} is {list(tensor.shape)} on disk, but {list(wanted)} in the model; "
+                "check that config.json and the weights belong together"
+            )
 
     def _slots_of(self, source: str, values: dict[str, Any]) -> list[Slot] | None:
         """Where ``source`` goes on this stage; ``None`` for a name nobody knows."""
@@ -137,13 +156,11 @@ class Loader:
             and not is_quantised(_holder(root, slot))
         ]
 
-    def _told(self, missing: list[str], extra: list[str]) -> str:
+    def _told(self, missing: list[str], extra: dict[str, str]) -> str:
         told = [f"{self.subject}: the weights on disk do not fill the model exactly"]
-        for what, names in (("not on disk", missing), ("on disk, but not in the model", extra)):
-            if names:
-                shown = ", ".join(sorted(set(names))[:SHOWN])
-                more = f" and {len(set(names)) - SHOWN} more" if len(set(names)) > SHOWN else ""
-                told.append(f"{len(set(names))} {what}: {shown}{more}")
+        told += _counted("not on disk", missing) + _counted("on disk, but not in the model", list(extra))
+        if extra:
+            told.append(f"for the first of them: {next(iter(extra.values()))}")
         told.append("check that config.json and the weights belong together, and that the download is complete")
         return "; ".join(told)
 
@@ -181,6 +198,14 @@ def _modules(slots: dict[str, list[Slot]]) -> dict[str, list[Slot]]:
             if here not in known:
                 known.append(here)
     return modules
+
+
+def _counted(what: str, names: list[str]) -> list[str]:
+    if not names:
+        return []
+    unique = sorted(set(names))
+    more = f" and {len(unique) - SHOWN} more" if len(unique) > SHOWN else ""
+    return [f"{len(unique)} {what}: {', '.join(unique[:SHOWN])}{more}"]
 
 
 def _holder(root: nn.Module, slot: Slot) -> nn.Module | None:

@@ -1,0 +1,95 @@
+"""Serve a tiny checkpoint with vLLM in a forked child, and compare it with what transformers answered."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+TOLERANCE = 2e-3
+LIMIT = 240
+
+
+def settle(folder: Path) -> None:
+    """The environment of every engine in these tests; to be called before vLLM is imported."""
+    os.environ |= {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
+        "VLLM_CACHE_ROOT": str(folder / "vllm"),
+        "HFSPEED_CACHE_DIR": str(folder / "hfspeed"),
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+
+
+def serve(checkpoint: Path, *, environ: dict[str, str] | None = None, **settings: Any) -> dict[str, Any]:
+    """What one engine says about one checkpoint: ``served``, ``tokens``, ``apart``, or ``error``."""
+    import vllm  # noqa: F401  imported before the fork, so that children start at once
+
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(theirs, checkpoint, environ or {}, settings))
+    child.start()
+    theirs.close()
+    try:
+        answer = ours.recv() if ours.poll(LIMIT) else {"error": f"no answer within {LIMIT} s"}
+    except EOFError:
+        answer = {"error": "the child died"}
+    if child.is_alive():
+        child.join(10)
+    if child.is_alive():
+        child.kill()
+    child.join()
+    return answer
+
+
+def _child(pipe: Any, checkpoint: Path, environ: dict[str, str], settings: dict[str, Any]) -> None:
+    os.environ |= environ
+    os.setpgrp()
+    start = time.time()
+    try:
+        answer = answers(checkpoint, **settings)
+    except BaseException as error:  # noqa: BLE001  whatever stopped the engine is the answer
+        cause = error
+        answer = {"error": f"{type(cause).__name__}: {cause}", "trace": traceback.format_exc()}
+    answer["seconds"] = round(time.time() - start, 1)
+    pipe.send(answer)
+    pipe.close()
+    os._exit(0)
+
+
+def answers(checkpoint: Path, *, load_only: bool = False, **settings: Any) -> dict[str, Any]:
+    from vllm import LLM, SamplingParams
+
+    defaults = {
+        "model_impl": "transformers",
+        "skip_tokenizer_init": True,
+        "dtype": "float32",
+        "enforce_eager": True,
+        "max_model_len": 128,
+        "distributed_executor_backend": "uni",
+        "disable_log_stats": True,
+    }
+    llm = LLM(model=str(checkpoint), **(defaults | settings))
+    answer: dict[str, Any] = {"served": llm.apply_model(served)}
+    if load_only:
+        return answer
+    wanted = json.loads((checkpoint / "expected.json").read_text())
+    sampling = SamplingParams(max_tokens=8, temperature=0, logprobs=1, ignore_eos=True, detokenize=False)
+    outputs = llm.generate([{"prompt_token_ids": one["prompt"]} for one in wanted], sampling, use_tqdm=False)
+    apart, tokens = 0.0, True
+    for one, output in zip(wanted, outputs, strict=True):
+        got = output.outputs[0]
+        tokens = tokens and list(got.token_ids) == one["tokens"]
+        chosen = [entry[token].logprob for entry, token in zip(got.logprobs, got.token_ids, strict=True)]
+        apart = max(apart, *(abs(a - b) for a, b in zip(chosen, one["logprobs"], strict=True)))
+    return answer | {"tokens": tokens, "apart": apart}
+
+
+def served(model: Any) -> str:
+    return f"{type(model).__module__}.{type(model).__name__}"
