@@ -1,0 +1,134 @@
+"""The deep check: the planner runs in a child process, and its refusals come back as findings.
+
+The child imports and runs the author's code. It may hang, print, exit, crash or eat memory; none of that
+reaches the linter, which waits for a while, reads one JSON answer, and tells whatever went wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any
+
+from hfspeed.lint.finding import Finding
+from hfspeed.lint.rule import lent
+from hfspeed.lint.rules import by_reason, find
+from hfspeed.refusal import Place, Reason, Refusal
+
+CHILD = ("-m", "hfspeed.planner.findings")
+ANSWER_LIMIT = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long the child may run, in seconds, and how much memory it may use, in GiB."""
+
+    seconds: float = 300
+    memory: float = 16
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the child said: the file it looked at, refusals, or why there are none."""
+
+    file: str | None
+    refusals: tuple[Refusal, ...]
+    error: str | None
+
+
+def deep(model: str, *, trust_remote_code: bool, limits: Limits) -> tuple[str | None, list[Finding]]:
+    """Plan ``model`` in a child process; the file it is defined in, and every refusal as a finding."""
+    answer = ask(model, trust_remote_code=trust_remote_code, limits=limits)
+    file = answer.file or model
+    if answer.error is not None:
+        rule = find("HFS901")
+        assert rule is not None
+        return answer.file, [rule.told(Place(file, 1), error=answer.error)]
+    told: dict[tuple[str, Place, str], Finding] = {}
+    for refusal in answer.refusals:
+        finding = lent(by_reason()[refusal.reason], refusal, refusal.place or Place(file, 1))
+        # Every layer of a kind refuses alike; one of them is told.
+        told.setdefault((finding.code, finding.place, finding.message), finding)
+    return answer.file, sorted(told.values(), key=lambda finding: finding.order)
+
+
+def ask(model: str, *, trust_remote_code: bool, limits: Limits) -> Answer:
+    """Run the child on ``model`` and read its answer; what went wrong instead is the answer's error."""
+    command = [sys.executable, *CHILD, model, "--memory", str(limits.memory)]
+    command += ["--trust-remote-code"] if trust_remote_code else []
+    child = subprocess.Popen(  # noqa: S603  our own interpreter and module
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    said, complained = _Tail(child.stdout, ANSWER_LIMIT), _Tail(child.stderr, 4096)
+    try:
+        child.wait(limits.seconds)
+    except subprocess.TimeoutExpired:
+        return Answer(None, (), f"it took longer than {limits.seconds:g} seconds")
+    finally:
+        _end(child)
+    answer = said.text()
+    if child.returncode == 0 and answer:
+        return _read(answer)
+    return Answer(None, (), _last_words(child.returncode, complained.text()))
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child and what it has started; they share a session of their own."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _read(text: str) -> Answer:
+    try:
+        raw: dict[str, Any] = json.loads(text)
+        refusals = tuple(_refusal(one) for one in raw["refusals"])
+        return Answer(raw["file"], refusals, raw["error"])
+    except (ValueError, KeyError, TypeError) as error:
+        return Answer(None, (), f"its answer cannot be read: {error!r}")
+
+
+def _refusal(raw: dict[str, Any]) -> Refusal:
+    place = Place(**raw["place"]) if raw["place"] else None
+    return Refusal(**{**raw, "reason": Reason(raw["reason"]), "place": place})
+
+
+def _last_words(code: int, complaint: str) -> str:
+    lines = [line for line in complaint.splitlines() if line.strip()]
+    if code < 0:
+        how = f"it was ended by {signal.Signals(-code).name}"
+    else:
+        how = f"it ended with {code}" if code else "it ended without an answer"
+    return f"{how}: {lines[-1].strip()}" if lines else how
+
+
+class _Tail:
+    """Reads a pipe to its end in a thread and keeps the last ``limit`` bytes, so that no output fills memory."""
+
+    def __init__(self, stream: IO[bytes], limit: int) -> None:
+        self.limit = limit
+        self.chunks: deque[bytes] = deque()
+        self.kept = 0
+        self.thread = threading.Thread(target=self._read, args=(stream,), daemon=True)
+        self.thread.start()
+
+    def _read(self, stream: IO[bytes]) -> None:
+        with stream:
+            while chunk := os.read(stream.fileno(), 65536):
+                self.chunks.append(chunk)
+                self.kept += len(chunk)
+                while self.kept - len(self.chunks[0]) >= self.limit:
+                    self.kept -= len(self.chunks.popleft())
+
+    def text(self) -> str:
+        self.thread.join(timeout=5)  # something that left the session may still hold the pipe
+        return b"".join(self.chunks)[-self.limit :].decode(errors="replace")

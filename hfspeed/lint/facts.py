@@ -1,0 +1,148 @@
+"""What can be read in one file without running it: its classes, their children and what their forwards reach."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from hfspeed.lint.classes import ClassFacts, last_name
+from hfspeed.refusal import Place
+
+INTERFACE = frozenset({"ALL_ATTENTION_FUNCTIONS", "AttentionInterface"})
+CAUSAL_ENDINGS = ("ForCausalLM", "LMHeadModel")
+CACHES = frozenset({"cache", "kv_cache", "layer_past", "past_key_value", "past_key_values"})
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """One parsed file.
+
+    Attributes:
+        path: where it lies; its folder may be looked at.
+        text: its source.
+        tree: its syntax tree.
+    """
+
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines, without their ends."""
+        return self.text.splitlines()
+
+    @cached_property
+    def classes(self) -> dict[str, ClassFacts]:
+        """The classes at the top of the file, by name; a later one of the same name wins, as at run time."""
+        return {node.name: ClassFacts(node) for node in _top(self.tree.body) if isinstance(node, ast.ClassDef)}
+
+    @cached_property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        """The functions at the top of the file, by name."""
+        return {node.name: node for node in _top(self.tree.body) if isinstance(node, ast.FunctionDef)}
+
+    @cached_property
+    def causal(self) -> list[ClassFacts]:
+        """The classes that are causal language models by their name, else those that can generate."""
+        named = [cls for cls in self.classes.values() if cls.name.endswith(CAUSAL_ENDINGS)]
+        generating = [cls for cls in self.classes.values() if "GenerationMixin" in cls.bases]
+        return named or [cls for cls in generating if "ConditionalGeneration" not in cls.name]
+
+    @cached_property
+    def _reached(self) -> dict[ClassFacts, list[ast.FunctionDef]]:
+        return {}
+
+    def lineage(self, cls: ClassFacts) -> list[ClassFacts]:
+        """``cls`` and the classes of this file that it derives from, nearest first."""
+        found = [cls]
+        for base in cls.bases:
+            parent = self.classes.get(base)
+            if parent is not None and parent is not cls:
+                found += [one for one in self.lineage(parent) if one not in found]
+        return found
+
+    def method(self, cls: ClassFacts, name: str) -> ast.FunctionDef | None:
+        """The method ``name`` of ``cls``, its own or from a class of this file."""
+        return next((one.methods[name] for one in self.lineage(cls) if name in one.methods), None)
+
+    def reached(self, cls: ClassFacts) -> list[ast.FunctionDef]:
+        """``forward`` of ``cls`` and what it calls in this file: methods on ``self`` and plain functions."""
+        if cls in self._reached:
+            return self._reached[cls]
+        found = self._reached[cls] = []
+        waiting = [self.method(cls, "forward")]
+        while waiting:
+            function = waiting.pop()
+            if function is None or function in found:
+                continue
+            found.append(function)
+            waiting += [self.called(cls, call) for call in calls_in(function)]
+        return found
+
+    def decodes(self, cls: ClassFacts) -> bool:
+        """Whether ``cls`` keeps keys and values: it takes a cache by one of its usual names, or updates one."""
+        forward = self.method(cls, "forward")
+        if forward is None:
+            return False
+        taken = {argument.arg for argument in forward.args.args + forward.args.kwonlyargs}
+        return bool(taken & CACHES) or any(_updates(call) for one in self.reached(cls) for call in calls_in(one))
+
+    def called(self, cls: ClassFacts, call: ast.Call) -> ast.FunctionDef | None:
+        """The method or function of this file that ``call``, made in ``cls``, runs."""
+        if isinstance(call.func, ast.Name):
+            return self.functions.get(call.func.id)
+        name = on_self(call.func)
+        return self.method(cls, name) if name else None
+
+    def place(self, node: ast.AST) -> Place:
+        """Where ``node`` stands; a class or function is its line of ``class`` or ``def``."""
+        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        start = _characters(text, column)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            return Place(str(self.path), line, start + 1, line, len(text) + 1)
+        end_line = getattr(node, "end_lineno", None) or line
+        end_text = self.lines[end_line - 1] if end_line <= len(self.lines) else ""
+        end = _characters(end_text, getattr(node, "end_col_offset", None) or 0)
+        return Place(str(self.path), line, start + 1, end_line, end + 1)
+
+
+def calls_in(node: ast.AST) -> Iterator[ast.Call]:
+    """Every call in ``node``, in no particular order."""
+    return (found for found in ast.walk(node) if isinstance(found, ast.Call))
+
+
+def on_self(node: ast.AST) -> str | None:
+    """``x`` of ``self.x``, else ``None``."""
+    plain = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return node.attr if plain and isinstance(node, ast.Attribute) else None
+
+
+def dispatches(function: ast.AST) -> bool:
+    """Whether the attention interface is looked up in ``function``."""
+    named = (node for node in ast.walk(function) if isinstance(node, ast.Name | ast.Attribute))
+    return any(last_name(node) in INTERFACE for node in named)
+
+
+def _updates(call: ast.Call) -> bool:
+    """``cache.update(key, value, layer)``; a dict's update takes one thing."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "update" and len(call.args) >= 3
+
+
+def _characters(text: str, column: int) -> int:
+    """A column in UTF-8 bytes, as the parser counts, in characters."""
+    return len(text.encode()[:column].decode(errors="replace"))
+
+
+def _top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module, those under a top-level ``if`` or ``try`` included."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If):
+            yield from _top(node.body + node.orelse)
+        if isinstance(node, ast.Try):
+            yield from _top(node.body + [inner for handler in node.handlers for inner in handler.body] + node.orelse)

@@ -1,0 +1,1 @@
+"""HFS1xx: the attention interface."""

@@ -1,0 +1,74 @@
+"""A module computes attention itself instead of asking the attention interface."""
+
+import ast
+from collections.abc import Iterator
+
+from hfspeed.example import Example
+from hfspeed.lint.classes import ClassFacts
+from hfspeed.lint.facts import Facts, calls_in, dispatches
+from hfspeed.lint.finding import Finding, Severity
+from hfspeed.lint.hops import parts
+from hfspeed.lint.rule import Rule
+from hfspeed.lint.softmax import attention_in
+from hfspeed.refusal import Reason
+
+
+class AttentionByHand(Rule):
+    """A server keeps keys and values of many sequences in pages that it manages. Attention that is written out, or
+    that calls a kernel by name, sees only the tokens it is given: every decoding step would look at itself alone.
+    """
+
+    code = "HFS101"
+    since = "0.1"
+    severity = Severity.ERROR
+    reasons = (Reason.NO_INTERFACE,)
+    message = "`{cls}` computes attention by hand, with `{call}`"
+    cost = "`{cls}` cannot be served"
+    help = "call the function that ALL_ATTENTION_FUNCTIONS.get_interface gives"
+
+    bad = Example("""
+        class Attention(nn.Module):
+            def forward(self, x, past_key_values=None):
+                q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+                scores = torch.matmul(q, k.transpose(-1, -2)) * self.scaling
+                weights = torch.softmax(scores, dim=-1)  # HFS101
+                return self.o_proj(torch.matmul(weights, v))
+    """)
+    good = Example("""
+        class Attention(nn.Module):
+            def forward(self, x, attention_mask=None, past_key_values=None, **kwargs):
+                q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+                interface = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager)
+                y, _ = interface(self, q, k, v, attention_mask, scaling=self.scaling, **kwargs)
+                return self.o_proj(y)
+    """)
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Look in every class that has a forward and is part of a causal language model."""
+        told, reachable = set(), parts(facts)
+        for cls in facts.classes.values():
+            if cls not in reachable and not facts.decodes(cls):
+                continue
+            functions = facts.reached(cls)
+            if any(dispatches(function) for function in functions):
+                continue
+            for node in _blamed(facts, cls, functions):
+                if node not in told:
+                    told.add(node)
+                    yield self.at(facts, node, cls=cls.name, call=ast.unparse(node.func))
+                    break
+
+
+def _blamed(facts: Facts, cls: ClassFacts, functions: list[ast.FunctionDef]) -> Iterator[ast.Call]:
+    """The softmax in a method of ``cls``, or the call in it of a function that has one."""
+    for function in functions:
+        if function not in cls.methods.values():
+            continue
+        found = attention_in(function)
+        if found is not None:
+            yield found
+            continue
+        for call in calls_in(function):
+            helper = facts.called(cls, call)
+            if helper is not None and helper not in cls.methods.values() and attention_in(helper) is not None:
+                yield call

@@ -1,0 +1,1 @@
+"""HFS4xx: ranks and stages."""

@@ -1,0 +1,1 @@
+"""HFS9xx: the deep check itself."""

@@ -1,0 +1,1 @@
+"""HFS001: the file itself."""

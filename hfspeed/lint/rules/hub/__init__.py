@@ -1,0 +1,1 @@
+"""HFS7xx: modeling files that live on the Hub."""

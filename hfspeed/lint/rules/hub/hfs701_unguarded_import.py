@@ -1,0 +1,61 @@
+"""A modeling file on the Hub imports hfspeed as if everyone had it."""
+
+import ast
+from collections.abc import Iterator
+
+from hfspeed.example import Example
+from hfspeed.lint.facts import Facts
+from hfspeed.lint.finding import Finding, Severity
+from hfspeed.lint.hub import is_hub_folder
+from hfspeed.lint.rule import Rule
+
+
+class UnguardedImport(Rule):
+    """transformers reads the imports of code from the Hub before it runs it, and refuses to load a model when a
+    package is missing: also for an import inside a function or under TYPE_CHECKING. Only what stands in a try is
+    left out.
+    """
+
+    code = "HFS701"
+    since = "0.1"
+    severity = Severity.ERROR
+    message = "hfspeed is imported without a guard in a file that is loaded from the Hub"
+    cost = "nobody without hfspeed can load the model"
+    help = "run `hfspeed hints --vendor` here and import from .hfspeed_hints"
+
+    bad = Example(
+        """
+        from hfspeed import decoder_layers  # HFS701
+        """,
+        files={"config.json": '{"auto_map": {"AutoModelForCausalLM": "modeling_example.ExampleForCausalLM"}}'},
+    )
+    good = Example(
+        """
+        from .hfspeed_hints import decoder_layers
+        """,
+        files={"config.json": '{"auto_map": {"AutoModelForCausalLM": "modeling_example.ExampleForCausalLM"}}'},
+    )
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Look at every import outside a try, where the file's folder is one that the Hub would serve."""
+        wanted = [node for node in _unguarded(facts.tree) if _imports_hfspeed(node)]
+        if wanted and is_hub_folder(facts.path.parent):
+            for node in wanted:
+                yield self.at(facts, node)
+
+
+def _unguarded(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if isinstance(child, ast.Try):
+            for other in [*child.handlers, *child.orelse, *child.finalbody]:
+                yield other
+                yield from _unguarded(other)
+        else:
+            yield from _unguarded(child)
+
+
+def _imports_hfspeed(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.level == 0 and (node.module or "").split(".")[0] == "hfspeed"
+    return isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "hfspeed" for alias in node.names)

@@ -1,0 +1,1 @@
+"""HFS8xx: the model as a whole, and its numbers."""

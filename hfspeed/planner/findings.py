@@ -1,0 +1,61 @@
+"""What the planner refuses, as JSON on standard output: the child process behind ``hfspeed check``.
+
+Whatever the author's code prints goes to standard error, so that it cannot be taken for the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+from dataclasses import asdict
+from typing import Any
+
+from hfspeed.errors import HfspeedError, RefusedError
+from hfspeed.refusal import Refusal
+
+
+def findings(model: str, *, trust_remote_code: bool = False) -> dict[str, Any]:
+    """Plan ``model`` and say what was refused.
+
+    Returns:
+        ``file``, the modeling file or ``None``; ``refusals``, each as an object of its fields; and ``error``,
+        why there is no plan, or ``None``.
+    """
+    from hfspeed.planner.decide import decide
+    from hfspeed.planner.load import load
+
+    file: str | None = None
+    try:
+        subject = load(model, trust_remote_code=trust_remote_code)
+        file = str(subject.file)
+        refusals = decide(subject).refusals
+    except RefusedError as error:
+        return _answer(file, error.refusals, None)
+    except HfspeedError as error:
+        return _answer(file, (), str(error))
+    return _answer(file, refusals, None)
+
+
+def main() -> None:
+    """Read the arguments, set the limit, answer on what was standard output when the process began."""
+    parser = argparse.ArgumentParser(prog="python -m hfspeed.planner.findings")
+    parser.add_argument("model")
+    parser.add_argument("--trust-remote-code", action="store_true")
+    parser.add_argument("--memory", type=float, default=0, help="limit in GiB; 0 is none")
+    arguments = parser.parse_args()
+    if arguments.memory:
+        limit = int(arguments.memory * 2**30)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
+        os.dup2(2, 1)
+        json.dump(findings(arguments.model, trust_remote_code=arguments.trust_remote_code), answer)
+
+
+def _answer(file: str | None, refusals: tuple[Refusal, ...], error: str | None) -> dict[str, Any]:
+    return {"file": file, "refusals": [asdict(refusal) for refusal in refusals], "error": error}
+
+
+if __name__ == "__main__":
+    main()
