@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from hfspeed.refusal import Reason, Refusal, Refused
-from hfspeed.source.recovered import Recovered
+from hfspeed.source.recovered import Recovered, is_elif
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -33,8 +33,10 @@ def innermost_common_block(recovered: Recovered, nodes: Sequence[ast.AST]) -> tu
             raise _refused(recovered, node, _apart(recovered, first, stmt))
     indices = [i for i, stmt in enumerate(block) if any(stmt is other for other in statements)]
     for node, stmt in zip(nodes, statements, strict=True):
-        if _in_while(stmt, node):
-            raise _refused(recovered, node, "the call is in the header of a loop")
+        if isinstance(stmt, ast.While) and node is not stmt:
+            raise _refused(recovered, node, "the call is in the test of a `while`, which runs each turn")
+        if is_elif(recovered, stmt):
+            raise _refused(recovered, node, "the call is in the test of an `elif`")
     return block, min(indices)
 
 
@@ -65,11 +67,6 @@ def _skipped_in(recovered: Recovered, node: ast.AST) -> str | None:
             return "a comprehension"
         child, parent = parent, recovered.parent_of(parent)
     return None
-
-
-def _in_while(stmt: ast.stmt, node: ast.AST) -> bool:
-    """Whether ``node`` is the test of a ``while``, which runs once for each turn."""
-    return isinstance(stmt, ast.While) and node is not stmt
 
 
 def _apart(recovered: Recovered, first: ast.stmt, second: ast.stmt) -> str:

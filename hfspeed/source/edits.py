@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from hfspeed.source.fit import fitted
-from hfspeed.source.recovered import Recovered
+from hfspeed.source.recovered import Recovered, is_elif
 from hfspeed.source.signature import parameter
 
 
@@ -15,6 +15,7 @@ class _Edit:
     start: int
     end: int
     text: str
+    rank: int = 0
 
 
 class Edits:
@@ -43,8 +44,8 @@ class Edits:
         self._filled.append(block)
         start = self._start(stmt)
         if self._begins_line(start):
-            white = self._white(start)
-            self._edits.append(_Edit(start, start, f"{_shifted(lines, white)}\n{white}"))
+            white, at = self._white(start), self._line_start(start)
+            self._edits.append(_Edit(at, at, f"{white}{_shifted(lines, white)}\n"))
             return
         self._break(block)
         white = self._deeper(block)
@@ -54,18 +55,16 @@ class Edits:
         """Put statements after ``stmt`` and the comment on its last line, at its indentation."""
         block = self._block(stmt)
         index = next(i for i, other in enumerate(block) if other is stmt)
-        end = self.recovered.offsets(stmt)[1]
         if index + 1 < len(block) and not self._begins_line(self._start(block[index + 1])):
             self.insert_before(block[index + 1], lines)
             return
         self._filled.append(block)
-        shared = not self._begins_line(self._start(block[0]))
-        if shared:
+        if not self._begins_line(self._start(block[0])):
             self._break(block)
-        first = self._start(block[0])
-        white = self._deeper(block) if shared else self._white(first)
-        line_end = self._line_end(end)
-        self._edits.append(_Edit(line_end, line_end, f"\n{white}{_shifted(lines, white)}"))
+        white = self._deeper(block)
+        at = self._line_end(self.recovered.offsets(stmt)[1])
+        # Several blocks may end on this line; what belongs to the inner one comes first.
+        self._edits.append(_Edit(at, at, f"{white}{_shifted(lines, white)}\n", -1 - len(white)))
 
     def delete(self, stmt: ast.stmt) -> None:
         """Take ``stmt`` away; a block that loses all its statements keeps a ``pass``."""
@@ -80,8 +79,8 @@ class Edits:
         """
         if name in self._parameters:
             raise ValueError(f"a parameter `{name}` is inserted twice")
-        self._parameters.add(name)
         offset, text = parameter(self.recovered, name, annotation, default)
+        self._parameters.add(name)
         self._edits.append(_Edit(offset, offset, text))
 
     def apply(self) -> str:
@@ -91,15 +90,14 @@ class Edits:
             ValueError: two edits overlap, or the result is not one function definition.
         """
         edits = [*self._edits, *self._decorators(), *self._breaks(), *self._deletions()]
-        text, at = "", 0
-        for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        whole, text, at = self.recovered.text + "\n", "", 0
+        for edit in sorted(edits, key=lambda edit: (edit.start, edit.end, edit.rank)):
             if edit.start < at:
                 line = self.recovered.line + self.recovered.text[: edit.start].count("\n")
                 raise ValueError(f"edits overlap at {self.recovered.file}:{line}")
-            text += self.recovered.text[at : edit.start] + edit.text
+            text += whole[at : edit.start] + edit.text
             at = edit.end
-        text += self.recovered.text[at:]
-        return self._checked(text)
+        return self._checked((text + whole[at:]).rstrip("\n"))
 
     def _checked(self, text: str) -> str:
         where = f"{self.recovered.cls_name}.{self.recovered.tree.name}"
@@ -114,6 +112,8 @@ class Edits:
     # where things stand
 
     def _block(self, stmt: ast.stmt) -> list[ast.stmt]:
+        if is_elif(self.recovered, stmt):
+            raise ValueError(f"no statement can stand beside an `elif`: {self.recovered.place(stmt)}")
         return self.recovered.block_of(stmt)
 
     def _start(self, stmt: ast.stmt) -> int:
@@ -135,8 +135,9 @@ class Edits:
         return self.recovered.text.rfind("\n", 0, offset) + 1
 
     def _line_end(self, offset: int) -> int:
+        """Where the line after that of ``offset`` begins."""
         end = self.recovered.text.find("\n", offset)
-        return len(self.recovered.text) if end < 0 else end
+        return (len(self.recovered.text) if end < 0 else end) + 1
 
     def _deeper(self, block: list[ast.stmt]) -> str:
         """Indentation for a block that so far stands on its header's line or shares a line."""
@@ -172,11 +173,10 @@ class Edits:
         for stmt in self._deleted:
             block = self._block(stmt)
             start, end = self._start(stmt), self.recovered.offsets(stmt)[1]
-            rest = self.recovered.text[end : self._line_end(end)].split("#")[0].strip(" \t\f")
+            rest = self.recovered.text[end : self._line_end(end)].split("#")[0].strip()
             alone = self._begins_line(start) and not rest
             if alone and not self._emptied(block, stmt):
-                line_end = min(self._line_end(end) + 1, len(self.recovered.text))
-                edits.append(_Edit(self._line_start(start), line_end, ""))
+                edits.append(_Edit(self._line_start(start), self._line_end(end), ""))
             else:
                 edits.append(_Edit(start, end, "pass"))
         return edits

@@ -19,6 +19,7 @@ _MUTATORS = frozenset({
     "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "remove",
     "reverse", "setdefault", "sort", "update", "__setitem__", "__delitem__", "__setattr__",
 })  # fmt: skip
+_MODULES = frozenset({"F", "functional", "math", "nn", "np", "torch"})
 _NAMED = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar,
 )  # fmt: skip
@@ -35,7 +36,8 @@ def written(stmts: Iterable[ast.AST], scope: Iterable[ast.AST] | None = None) ->
     A change in place reaches every name that may share memory: those assigned from one another
     directly or through a view, anywhere in ``scope`` (the whole function's body; default: ``stmts``).
 
-    A store to ``self.a.b`` gives ``self`` and ``self.a.b``.
+    Attribute chains count as names: a store to ``self.a.b`` gives ``self``, ``self.a`` and ``self.a.b``.
+    The object a method belongs to is known by the name ``self``; it shares no memory by itself.
     """
     stmts = list(stmts)
     changed = set(_changed(stmts))
@@ -45,7 +47,8 @@ def written(stmts: Iterable[ast.AST], scope: Iterable[ast.AST] | None = None) ->
         linked = {b for a, b in pairs if a in changed} | {a for a, b in pairs if b in changed}
         grew = not linked <= changed
         changed |= linked
-    return changed | set(bound(stmts))
+    slots = (n for n in _walk(stmts) if isinstance(n, ast.Attribute) and not isinstance(n.ctx, ast.Load))
+    return changed | set(bound(stmts)) | {chain for slot in slots if (chain := dotted(slot))}
 
 
 def bound(stmts: Iterable[ast.AST]) -> Iterator[str]:
@@ -88,39 +91,48 @@ def _walk(stmts: Iterable[ast.AST]) -> Iterator[ast.AST]:
 def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """All names in ``nodes``, and the plain attribute chains."""
     for node in _walk(nodes):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute) and (chain := dotted(node)):
-            yield chain
+        if isinstance(node, ast.Name | ast.Attribute):
+            yield from _prefixes(dotted(node))
+
+
+def _prefixes(chain: str | None) -> list[str]:
+    """``a.b.c`` gives ``a``, ``a.b`` and ``a.b.c``; a module gives nothing."""
+    parts = chain.split(".") if chain else []
+    if not parts or parts[0] in _MODULES:
+        return []
+    return [".".join(parts[: end + 1]) for end in range(len(parts))]
 
 
 def _changed(stmts: Iterable[ast.AST]) -> Iterator[str]:
     for node in _walk(stmts):
         if isinstance(node, ast.AugAssign):
-            yield from _stored(node.target)
-        elif isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            yield from _stored(node)
+            yield from _reached(node.target)
+        elif isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            yield from _reached(node.value)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await):
             yield from _names([node.value])
         elif isinstance(node, ast.Call):
             yield from _changed_by(node)
 
 
-def _stored(target: ast.AST) -> Iterator[str]:
-    whole = target
-    while isinstance(whole, ast.Subscript):
-        whole = whole.value
-    for name in (root(target), dotted(whole)):
-        if name:
-            yield name
+def _reached(node: ast.AST) -> list[str]:
+    """The names whose value ``node`` is, or is a part or a view of."""
+    while dotted(node) is None:
+        if isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            node = node.func.value
+        else:
+            return []
+    return _prefixes(dotted(node))
 
 
 def _changed_by(call: ast.Call) -> Iterator[str]:
     """What a call whose result is used may still change."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else root(call.func) or ""
+    name = _called(call)
     in_place = name.endswith("_") and not name.endswith("__")
     if isinstance(call.func, ast.Attribute) and (in_place or name in _MUTATORS):
-        yield from _stored(call.func.value)
+        yield from _reached(call.func.value)
     if in_place:
         yield from _names(call.args)
     for keyword in call.keywords:
@@ -128,6 +140,12 @@ def _changed_by(call: ast.Call) -> Iterator[str]:
             yield from _names([keyword.value])
         if keyword.arg == "inplace" and not _is_false(keyword.value):
             yield from _names([*call.args, call.func])
+
+
+def _called(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def _is_false(node: ast.expr) -> bool:
@@ -160,9 +178,10 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, str]]:
             for one, other in zip(target.elts, value.elts, strict=True):
                 yield from _pairs(one, other)
             return
-    for name in {found for part in _parts(target) for found in _stored(part)}:
-        for source in _sources(value):
-            yield name, source
+    for part in _parts(target):
+        name = dotted(part)  # an item of something is no name of its own
+        for source in _sources(value) if name else ():
+            yield str(name), source
 
 
 def _parts(target: ast.expr) -> Iterator[ast.expr]:
@@ -170,15 +189,13 @@ def _parts(target: ast.expr) -> Iterator[ast.expr]:
         for element in target.elts:
             yield from _parts(element)
     else:
-        yield target
+        yield target.value if isinstance(target, ast.Starred) else target
 
 
 def _sources(value: ast.expr) -> Iterator[str]:
     """Names whose memory ``value`` may be, or hold."""
     if isinstance(value, ast.Name | ast.Attribute | ast.Subscript):
-        yield from _stored(value)
-        if isinstance(value, ast.Subscript | ast.Attribute):
-            yield from _sources(value.value)
+        yield from (name for name in _reached(value) if name != "self")
     elif isinstance(value, ast.Starred | ast.NamedExpr | ast.Await):
         yield from _sources(value.value)
     elif isinstance(value, ast.IfExp):
@@ -194,10 +211,11 @@ def _sources(value: ast.expr) -> Iterator[str]:
 
 
 def _sources_of_call(call: ast.Call) -> Iterator[str]:
-    """A view method gives its receiver; a view function, or one that writes, gives its arguments."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else root(call.func) or ""
+    """A view method gives its receiver; a function that makes views, or writes, gives its arguments."""
+    name = _called(call)
     passes = name in _VIEWS or (name.endswith("_") and not name.endswith("__"))
-    if passes and isinstance(call.func, ast.Attribute):
+    method = isinstance(call.func, ast.Attribute) and root(call.func) not in _MODULES
+    if passes and method and isinstance(call.func, ast.Attribute):
         yield from _sources(call.func.value)
-    if passes or name in _HANDED:
+    elif passes or name in _HANDED:
         yield from (source for argument in call.args for source in _sources(argument))

@@ -148,6 +148,11 @@ class Recovered:
         raise ValueError(f"line {stmt.lineno} of {self.cls_name}.{self.tree.name} is in no block")
 
 
+def is_elif(recovered: Recovered, stmt: ast.stmt) -> bool:
+    """Whether ``stmt`` is written as an ``elif``, so shares its block with nothing."""
+    return isinstance(stmt, ast.If) and recovered.segment(stmt).startswith("elif")
+
+
 def _span(node: ast.AST) -> tuple[tuple[int, int], tuple[int, int]]:
     start = (getattr(node, "lineno"), getattr(node, "col_offset"))  # noqa: B009  not on every AST
     return start, (getattr(node, "end_lineno"), getattr(node, "end_col_offset"))  # noqa: B009

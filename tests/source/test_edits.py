@@ -1,0 +1,306 @@
+"""Edits land where they were asked for, keep the rest to the byte, and never overlap."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hfspeed.source import Edits, Recovered
+
+sys.path.insert(0, str(Path(__file__).parent))
+from authored import author, forward
+
+from hfspeed.source import recover
+
+
+def find(recovered: Recovered, text: str) -> ast.AST:
+    return next(n for n in ast.walk(recovered.tree) if hasattr(n, "lineno") and recovered.segment(n).strip() == text)
+
+
+def statement(recovered: Recovered, text: str) -> ast.stmt:
+    return recovered.statement_of(find(recovered, text))
+
+
+def dedent(text: str) -> str:
+    return textwrap.dedent(text).strip("\n")
+
+
+def test_replace_insert_delete_together(tmp_path: Path) -> None:
+    recovered = forward(
+        tmp_path,
+        """
+        def forward(self, x):
+            # q
+            q = self.q(x)  # the query
+            k = self.k(x)
+
+            if x is None:
+                y = 1  # only this
+            return q, k
+        """,
+    )
+    edits = Edits(recovered)
+    edits.replace(find(recovered, "self.k(x)"), "k_part")
+    edits.replace(find(recovered, "self.q(x)"), "q_part")
+    edits.insert_before(statement(recovered, "q = self.q(x)"), "q_part, k_part = self.qk(x).split(\n    2\n)")
+    edits.delete(statement(recovered, "y = 1"))
+    edits.insert_after(statement(recovered, "k = self.k(x)"), "k = k + 0")
+    assert edits.apply() == dedent("""
+        def forward(self, x):
+            # q
+            q_part, k_part = self.qk(x).split(
+                2
+            )
+            q = q_part  # the query
+            k = k_part
+            k = k + 0
+
+            if x is None:
+                pass  # only this
+            return q, k
+        """)
+
+
+def test_insertions_at_one_place_keep_their_order_and_deletions_of_neighbours(tmp_path: Path) -> None:
+    recovered = forward(tmp_path, "def forward(self, x):\n    a = 1\n    b = 2\n    return x")
+    edits = Edits(recovered)
+    edits.insert_before(statement(recovered, "b = 2"), "one()")
+    edits.insert_before(statement(recovered, "b = 2"), "two()")
+    edits.delete(statement(recovered, "b = 2"))
+    edits.delete(statement(recovered, "a = 1"))
+    assert edits.apply() == "def forward(self, x):\n    one()\n    two()\n    return x"
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "after", "expected"),
+    [
+        ("if x: y = 1", "y = 1", False, "if x:\n    new()\n    y = 1"),
+        ("if x: y = 1", "y = 1", True, "if x:\n    y = 1\n    new()"),
+        ("if x: y = 1; z = 2  # two", "z = 2", False, "if x:\n    y = 1\n    new()\n    z = 2  # two"),
+        ("if x: y = 1; z = 2  # two", "z = 2", True, "if x:\n    y = 1\n    z = 2  # two\n    new()"),
+        ("if x: y = 1; z = 2", "y = 1", True, "if x:\n    y = 1\n    new()\n    z = 2"),
+        ("if x: pass\nelse: y = 1", "y = 1", False, "if x: pass\nelse:\n    new()\n    y = 1"),
+        ("a = 1; y = 1;", "y = 1", False, "a = 1\nnew()\ny = 1;"),
+        ("a = 1; y = 1;", "y = 1", True, "a = 1; y = 1;\nnew()"),
+        ("a = 1; y = 1;", "a = 1", True, "a = 1\nnew()\ny = 1;"),
+        ("try: y = 1\nfinally: pass", "y = 1", False, "try:\n    new()\n    y = 1\nfinally: pass"),
+        ("try: pass\nexcept E: y = 1", "y = 1", False, "try: pass\nexcept E:\n    new()\n    y = 1"),
+        ("match x:\n    case 1: y = 1", "y = 1", False, "match x:\n    case 1:\n        new()\n        y = 1"),
+        ("for i in (\n  1,\n): y = 1", "y = 1", False, "for i in (\n  1,\n):\n    new()\n    y = 1"),
+        (
+            "with a as b:\n    y = 1\n\nc = 2",
+            "with a as b:\n    y = 1",
+            True,
+            "with a as b:\n    y = 1\nnew()\n\nc = 2",
+        ),
+        ("@d\ndef f(): pass", "def f(): pass", False, "new()\n@d\ndef f(): pass"),
+        ('y = """\na"""', 'y = """\na"""', True, 'y = """\na"""\nnew()'),
+    ],
+)
+def test_insertions_beside_other_statements_of_a_line(
+    tmp_path: Path, text: str, node: str, after: bool, expected: str
+) -> None:
+    recovered = _read("def forward(self, x):\n" + _indent(text))
+    edits = Edits(recovered)
+    insert = edits.insert_after if after else edits.insert_before
+    wanted = _indent(node).strip()
+    insert(
+        next(n for n in ast.walk(recovered.tree) if isinstance(n, ast.stmt) and recovered.segment(n) == wanted), "new()"
+    )
+    assert edits.apply() == "def forward(self, x):\n" + _indent(expected)
+
+
+def _indent(text: str) -> str:
+    from hfspeed.source.layout import indented
+
+    return indented(text, "    ")
+
+
+def _read(text: str) -> Recovered:
+    tree = ast.parse(text).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    return Recovered(text, tree, "a.py", 1, 0, "a", "M", "self", "a")
+
+
+@pytest.mark.parametrize(
+    ("expression", "node", "new", "expected"),
+    [
+        ("a * b", "b", "x + y", "a * (x + y)"),
+        ("a * b", "b", "f(x + y)", "a * f(x + y)"),
+        ("a * (b)", "b", "x + y", "a * (x + y)"),
+        ("-a", "a", "x + y", "-(x + y)"),
+        ("f(a)", "a", "x + y", "f(x + y)"),
+        ("f(a)", "a", "x, y", "f((x, y))"),
+        ("f(a)", "a", "(x, y)", "f((x, y))"),
+        ("f(*a)", "a", "x or y", "f(*(x or y))"),
+        ("a.b", "a", "1", "(1).b"),
+        ("a.b", "a", "x + y", "(x + y).b"),
+        ("a(1)", "a", "lambda: 1", "(lambda: 1)(1)"),
+        ("a[b]", "b", "x + y", "a[x + y]"),
+        ("a", "a", "x, y", "x, y"),
+        ("a", "a", "x\n+ y", "(x\n+ y)"),
+        ("a", "a", "f(\n    x)", "f(\n    x)"),
+        ("[a for a in b]", "b", "x if y else z", "[a for a in (x if y else z)]"),
+        ("a + b", "a", "(x) + (y)", "((x) + (y)) + b"),
+        ("f(k=a)", "a", "x := 1", "f(k=(x := 1))"),
+    ],
+)
+def test_parentheses_where_meaning_asks_for_them(expression: str, node: str, new: str, expected: str) -> None:
+    recovered = _read(f"def forward(self):\n    return {expression}")
+    edits = Edits(recovered)
+    edits.replace(next(n for n in ast.walk(recovered.tree.body[0]) if isinstance(n, ast.Name) and n.id == node), new)
+    assert edits.apply() == f"def forward(self):\n    return {expected}"
+
+
+def test_overlap_and_broken_results_are_told() -> None:
+    recovered = _read("def forward(self, x):\n    return self.a(self.b(x))")
+    edits = Edits(recovered)
+    edits.replace(find(recovered, "self.a(self.b(x))"), "y")
+    edits.replace(find(recovered, "self.b(x)"), "z")
+    with pytest.raises(ValueError, match=r"edits overlap at a\.py:2"):
+        edits.apply()
+    edits = Edits(recovered)
+    edits.replace(find(recovered, "self.b(x)"), "for")
+    with pytest.raises(ValueError, match=r"M\.forward does not parse"):
+        edits.apply()
+    fstring = _read('def forward(self, x):\n    return f"{x}"')
+    name = next(n for n in ast.walk(fstring.tree) if isinstance(n, ast.Name))
+    with pytest.raises(ValueError, match="f-string"):
+        Edits(fstring).replace(name, "y")
+
+
+@pytest.mark.parametrize(
+    ("signature", "expected"),
+    [
+        ("(self)", "(self, new: int | None = None)"),
+        ("(self, x, y=1)", "(self, x, y=1, new: int | None = None)"),
+        ("(self, x, y=(1), )", "(self, x, y=(1), new: int | None = None, )"),
+        ("(self, x, /)", "(self, x, /, new: int | None = None)"),
+        ("(self, x, *, y)", "(self, x, *, y, new: int | None = None)"),
+        ("(self, *args, **kwargs)", "(self, *args, new: int | None = None, **kwargs)"),
+        (
+            "(\n    self,\n    x=1,  # one\n    **kwargs: Any,  # rest\n)",
+            "(\n    self,\n    x=1,  # one\n    new: int | None = None,\n    **kwargs: Any,  # rest\n)",
+        ),
+        ("(\n    self,\n    x=1,  # one\n)", "(\n    self,\n    x=1,\n    new: int | None = None,  # one\n)"),
+        ("(\n    self, x, **kwargs\n)", "(\n    self, x, new: int | None = None, **kwargs\n)"),
+    ],
+)
+def test_a_new_parameter(signature: str, expected: str) -> None:
+    edits = Edits(_read(f"@d(1, (2))\ndef forward{signature}:\n    return 1"))
+    edits.insert_parameter("new", "int | None", "None")
+    assert edits.apply() == f"@d(1, (2))\ndef forward{expected}:\n    return 1"
+
+
+def test_a_parameter_that_cannot_be() -> None:
+    edits = Edits(_read("def forward(self, x=1): pass"))
+    with pytest.raises(ValueError, match="already has a parameter `x`"):
+        edits.insert_parameter("x")
+    with pytest.raises(ValueError, match="follows defaults"):
+        edits.insert_parameter("y")
+    edits.insert_parameter("y", default="2")
+    with pytest.raises(ValueError, match="twice"):
+        edits.insert_parameter("y", default="2")
+    assert edits.apply() == "def forward(self, x=1, y=2): pass"
+
+
+def test_nothing_stands_beside_an_elif() -> None:
+    recovered = _read("def forward(self, x):\n    if x:\n        pass\n    elif y:\n        z = 1")
+    edits = Edits(recovered)
+    branch = recovered.statement_of(find(recovered, "y"))
+    for ask in (
+        lambda: edits.insert_before(branch, "a"),
+        lambda: edits.insert_after(branch, "a"),
+        lambda: edits.delete(branch),
+    ):
+        with pytest.raises(ValueError, match=r"beside an `elif`: a\.py:4:5"):
+            ask()
+
+
+def test_inert_decorators_go_with_their_comments(tmp_path: Path) -> None:
+    module = author(
+        tmp_path,
+        """
+        def documents(f): return f
+        class M:
+            @documents  # told
+            # told more
+            def forward(self, x):
+                return x
+        """,
+    )
+    assert Edits(recover(module.M)).apply() == "def forward(self, x):\n    return x"
+
+
+BODY = """\
+def forward(self, x, y=2):
+    a = self.q(x); b = self.k(x)  # pair
+    if a: c = 1; d = 2
+    elif b:
+        c = d = 0
+    else: c = (
+        3)
+    for i in x: a += i
+    with y as z:
+        pass
+    s = '''one
+  two'''
+    return a, b
+"""
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+@given(st.data())
+def test_any_choice_of_edits_gives_the_tree_it_should(data: st.DataObject) -> None:
+    recovered = _read(BODY.rstrip("\n"))
+    statements = [
+        n
+        for n in ast.walk(recovered.tree)
+        if isinstance(n, ast.stmt) and n is not recovered.tree and not recovered.segment(n).startswith("elif")
+    ]
+    edits = Edits(recovered)
+    before: dict[ast.stmt, list[str]] = {}
+    after: dict[ast.stmt, list[str]] = {}
+    gone: list[ast.stmt] = []
+    for number, stmt in enumerate(statements):
+        choice = data.draw(st.sampled_from(["none", "none", "before", "after", "delete"]))
+        if choice == "before":
+            edits.insert_before(stmt, f"if new_{number}:\n    go()")
+            before[stmt] = [f"if new_{number}:\n    go()"]
+        elif choice == "after":
+            edits.insert_after(stmt, f"new_{number}()")
+            after[stmt] = [f"new_{number}()"]
+        elif choice == "delete" and isinstance(stmt, ast.Assign | ast.AugAssign | ast.Return):
+            edits.delete(stmt)
+            gone.append(stmt)
+    text = edits.apply()
+    for node in ast.walk(recovered.tree):
+        for name in ("body", "orelse"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                setattr(node, name, [s for stmt in block for s in _around(stmt, before, after) if s not in gone])
+    assert _without_pass(ast.parse(text)) == _without_pass(recovered.tree)
+
+
+def _without_pass(tree: ast.AST) -> str:
+    """The tree's text; a ``pass`` says nothing, so neither an empty block nor one beside others differ."""
+    for node in ast.walk(tree):
+        for name in ("body", "orelse"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                setattr(node, name, [stmt for stmt in block if not isinstance(stmt, ast.Pass)])
+    return ast.unparse(tree)
+
+
+def _around(stmt: ast.stmt, before: dict[ast.stmt, list[str]], after: dict[ast.stmt, list[str]]) -> list[ast.stmt]:
+    return [
+        *(ast.parse(text).body[0] for text in before.get(stmt, [])),
+        stmt,
+        *(ast.parse(text).body[0] for text in after.get(stmt, [])),
+    ]
