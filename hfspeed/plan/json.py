@@ -77,7 +77,8 @@ def _decode(value: Any, wanted: Any, where: str) -> Any:
 def _decode_union(value: Any, choices: tuple[Any, ...], where: str) -> Any:
     if value is None and type(None) in choices:
         return None
-    records: dict[str, Any] = {choice.__name__: choice for choice in choices if isinstance(choice, type)}
+    classes = [choice for choice in choices if isinstance(choice, type) and is_dataclass(choice)]
+    records: dict[str, Any] = {choice.__name__: choice for choice in classes}
     others = [choice for choice in choices if choice is not type(None) and not is_dataclass(choice)]
     if isinstance(value, dict) and (record := records.get(str(value.get(TAG)))):
         return _decode(value, record, where)

@@ -118,7 +118,7 @@ def partition(plan: Plan, count: int) -> Iterator[str]:
     stages = plan.stages
     if stages is None:
         if count > 1:
-            yield f"{plan.architecture} cannot be cut into {count} stages: the plan's refusals say why"
+            yield f"{plan.architecture} cannot be cut into {count} stages; the plan's refusals say why"
         return
     if count > stages.count:
         yield f"{stages.layers} has {stages.count} layers, too few for {count} stages"
