@@ -43,7 +43,7 @@ def explained(one: Rule) -> str:
         "",
         fill(_rationale(one), 88),
         "",
-        *(f"{word}: {PLACEHOLDER.sub(r'<\1>', text)}" for word, text in said if text),
+        *(f"{word}: {_generic(text)}" for word, text in said if text),
         *(f"tells refusals: {', '.join(one.reasons)}" for _ in one.reasons[:1]),
         "",
         "Found:",
@@ -63,6 +63,11 @@ def _one(name: str | None) -> Rule:
     known = [word for one in rules() for word in (one.code, one.name)]
     near = get_close_matches(name, known, n=1) or get_close_matches(name.upper(), known, n=1)
     raise UsageError(f"no rule is called {name!r}; " + (f"did you mean {near[0]}?" if near else "see --all"))
+
+
+def _generic(template: str) -> str:
+    """A template with its fields as ``<field>``."""
+    return PLACEHOLDER.sub(r"<\1>", template)
 
 
 def _rationale(one: Rule) -> str:

@@ -14,9 +14,12 @@ import sys
 import threading
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO, Any
 
+from hfspeed.lint.engine import read
+from hfspeed.lint.facts import Facts
 from hfspeed.lint.finding import Finding
 from hfspeed.lint.rule import lent
 from hfspeed.lint.rules import by_reason, find
@@ -43,20 +46,40 @@ class Answer:
     error: str | None
 
 
-def deep(model: str, *, trust_remote_code: bool, limits: Limits) -> tuple[str | None, list[Finding]]:
+def deep(model: str, *, trust_remote_code: bool, limits: Limits) -> tuple[Path | None, list[Finding]]:
     """Plan ``model`` in a child process; the file it is defined in, and every refusal as a finding."""
     answer = ask(model, trust_remote_code=trust_remote_code, limits=limits)
-    file = answer.file or model
+    file = _as_named(answer.file, model) if answer.file else None
     if answer.error is not None:
         rule = find("HFS901")
         assert rule is not None
-        return answer.file, [rule.told(Place(file, 1), error=answer.error)]
+        return file, [rule.told(_home(file, model, ""), error=answer.error)]
     told: dict[tuple[str, Place, str], Finding] = {}
     for refusal in answer.refusals:
-        finding = lent(by_reason()[refusal.reason], refusal, refusal.place or Place(file, 1))
+        place = refusal.place or _home(file, model, refusal.module)
+        finding = lent(by_reason()[refusal.reason], refusal, replace(place, file=str(_as_named(place.file, model))))
         # Every layer of a kind refuses alike; one of them is told.
         told.setdefault((finding.code, finding.place, finding.message), finding)
-    return answer.file, sorted(told.values(), key=lambda finding: finding.order)
+    return file, sorted(told.values(), key=lambda finding: finding.order)
+
+
+def _as_named(file: str, model: str) -> Path:
+    """``file`` as the user would name it: as it was given, or from the current folder, else in full."""
+    path = Path(file)
+    if Path(model).exists() and Path(model).resolve() == path.resolve():
+        return Path(model)
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _home(file: Path | None, model: str, module: str) -> Place:
+    """Where to tell what has no line of its own: at the class ``module``, else at the causal language model."""
+    path = file or Path(model)
+    facts = read(path) if path.is_file() else None
+    if not isinstance(facts, Facts):
+        return Place(str(path), 1)
+    named = facts.classes.get(module.rsplit(".", 1)[-1])
+    found = [named] if named else facts.causal
+    return facts.place(found[0].node) if found else Place(str(path), 1)
 
 
 def ask(model: str, *, trust_remote_code: bool, limits: Limits) -> Answer:

@@ -67,22 +67,30 @@ def _of_files(files: Iterable[Path], request: Request, chosen: list[Rule], notes
     found = []
     for file in files:
         facts = read(file)
-        found += check(facts, chosen)
+        read_there = check(facts, chosen)
+        found += read_there
         if isinstance(facts, Finding) or not request.planned or not facts.causal:
             continue
         if is_hub_folder(file.parent) and not request.trust_remote_code:
             notes.append(f"{file.parent} brings its own code, so it was only read; --trust-remote-code plans it too")
             continue
-        found += _planned(str(file), request)[1]
+        found += _news(_planned(str(file), request)[1], read_there)
     return found
 
 
 def _of_model(name: str, request: Request, chosen: list[Rule]) -> list[Finding]:
     file, found = _planned(name, request)
-    return found + (check(read(Path(file)), chosen) if file else [])
+    read_there = check(read(file), chosen) if file else []
+    return read_there + _news(found, read_there)
 
 
-def _planned(model: str, request: Request) -> tuple[str | None, list[Finding]]:
+def _news(planned: list[Finding], read_there: list[Finding]) -> list[Finding]:
+    """What the planner adds: a rule that was found by reading a file is not told again of the same file."""
+    known = {(finding.code, finding.place.file) for finding in read_there}
+    return [finding for finding in planned if (finding.code, finding.place.file) not in known]
+
+
+def _planned(model: str, request: Request) -> tuple[Path | None, list[Finding]]:
     """The planner's findings, without what the author has silenced where it is told."""
     file, found = deep(model, trust_remote_code=request.trust_remote_code, limits=request.limits)
     files = {finding.place.file for finding in found}

@@ -22,8 +22,8 @@ class AttentionByHand(Rule):
     since = "0.1"
     severity = Severity.ERROR
     reasons = (Reason.NO_INTERFACE,)
-    message = "`{cls}` computes attention by hand, with `{call}`"
-    cost = "`{cls}` cannot be served"
+    message = "`{module}` computes attention by hand, with `{call}`"
+    cost = "`{module}` cannot be served"
     help = "call the function that ALL_ATTENTION_FUNCTIONS.get_interface gives"
 
     bad = Example("""
@@ -55,7 +55,7 @@ class AttentionByHand(Rule):
             for node in _blamed(facts, cls, functions):
                 if node not in told:
                     told.add(node)
-                    yield self.at(facts, node, cls=cls.name, call=ast.unparse(node.func))
+                    yield self.at(facts, node, module=cls.name, call=ast.unparse(node.func))
                     break
 
 
