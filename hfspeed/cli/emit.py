@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hfspeed.errors import RefusedError, UsageError
-from hfspeed.refusal import Refused
+from hfspeed.errors import UsageError
 
 if TYPE_CHECKING:
     from hfspeed.plan import Plan
@@ -39,11 +38,8 @@ def emit(
     if check and diff:
         raise UsageError("--check and --diff are two requests; give one of them")
     plan = _planned(model, trust_remote_code)
-    try:
-        name, text = _module(plan)
-        shown = "".join(changes(plan)) if diff else text
-    except Refused as refused:
-        raise RefusedError(model, (refused.refusal,)) from refused
+    name, text = _module(plan)
+    shown = "".join(changes(plan)) if diff else text
     if folder is not None and check:
         _compare(folder / name, text, model)
     elif folder is not None:
@@ -72,10 +68,10 @@ def _lines(text: str) -> list[str]:
 
 
 def _planned(model: str, trust_remote_code: bool) -> Plan:
-    from hfspeed.planner.decide import decide
     from hfspeed.planner.load import load
+    from hfspeed.planner.serve import planned
 
-    return decide(load(model, trust_remote_code=trust_remote_code))
+    return planned(load(model, trust_remote_code=trust_remote_code))[0]
 
 
 def _module(plan: Plan) -> tuple[str, str]:

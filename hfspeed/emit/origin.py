@@ -48,9 +48,10 @@ def origin(forward: Forward) -> Origin:
 
     Raises:
         SubjectError: the author's module cannot be imported.
-        PlanError: it has no such class.
+        PlanError: it has no such class, or the text is no forward.
         Refused: the class cannot be named from another module, or private names would change meaning.
     """
+    definition(forward)
     base = author_of(forward)
     owner = next((c for c in base.__mro__ if "forward" in c.__dict__), base)
     chain = layers(owner.__dict__.get("forward"), "forward")
@@ -61,6 +62,19 @@ def origin(forward: Forward) -> Origin:
     _check_private(forward, owner)
     uses = frozenset(n for n in free(forward.text) if n in names or n not in dir(sys.modules["builtins"]))
     return Origin(forward, owner, str(names["__name__"]), names, uses)
+
+
+def definition(forward: Forward) -> ast.FunctionDef:
+    """The forward's text, parsed."""
+    try:
+        body = ast.parse(forward.text.strip("\n")).body
+    except SyntaxError as error:
+        raise PlanError(f"the forward of {forward.name} does not parse: {error}") from error
+    if len(body) != 1 or not isinstance(body[0], ast.FunctionDef) or body[0].name != "forward":
+        raise PlanError(f"the text for {forward.name} is no single `def forward`")
+    if not body[0].args.posonlyargs + body[0].args.args:
+        raise PlanError(f"the forward of {forward.name} takes no `self`")
+    return body[0]
 
 
 def author_of(forward: Forward) -> type:

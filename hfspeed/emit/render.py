@@ -7,8 +7,8 @@ from collections import Counter
 
 from hfspeed.emit.imports import Imports
 from hfspeed.emit.names import local
-from hfspeed.emit.origin import Origin, origin
-from hfspeed.errors import PlanError
+from hfspeed.emit.origin import Origin, definition, origin
+from hfspeed.errors import PlanError, RefusedError
 from hfspeed.plan import Forward, Plan
 from hfspeed.refusal import Reason, Refusal, Refused
 from hfspeed.source import Edits, Recovered
@@ -23,14 +23,17 @@ def render(plan: Plan) -> str:
     Raises:
         PlanError: two forwards have one name, or a text is no function; SubjectError: the author's
             module cannot be imported.
-        Refused: a forward cannot be moved to another class without a change of meaning.
+        RefusedError: a forward cannot be moved to another class without a change of meaning.
     """
     twice = [name for name, count in Counter(f.name for f in plan.forwards).items() if count > 1]
     if twice:
         raise PlanError(f"the plan of {plan.architecture} emits two classes named {twice[0]}")
-    origins = [origin(forward) for forward in plan.forwards]
-    imports = Imports(origins)
-    classes = [_class(one, imports) for one in origins]
+    try:
+        origins = [origin(forward) for forward in plan.forwards]
+        imports = Imports(origins)
+        classes = [_class(one, imports) for one in origins]
+    except Refused as refused:
+        raise RefusedError(plan.architecture, (refused.refusal,)) from refused
     head = f'"""{plan.architecture} as hfspeed serves it; generated, do not edit."""'
     blocks = [f"{head}\n\nfrom __future__ import annotations", imports.text()]
     top = "\n\n".join(block for block in blocks if block)
@@ -40,7 +43,7 @@ def render(plan: Plan) -> str:
 def _class(one: Origin, imports: Imports) -> str:
     forward = one.forward
     alias = imports.alias(forward.module)
-    recovered = _parsed(one)
+    recovered = _recovered(one)
     edits = Edits(recovered)
     _spell(edits, imports.spelled(one, recovered))
     _keep_parent(edits, one, imports)
@@ -48,28 +51,18 @@ def _class(one: Origin, imports: Imports) -> str:
     return f'class {forward.name}({alias}.{forward.base}):\n    """{_told(forward)}"""\n\n{text}'
 
 
-def _parsed(one: Origin) -> Recovered:
-    forward = one.forward
-    text = forward.text.strip("\n")
-    try:
-        body = ast.parse(text).body
-    except SyntaxError as error:
-        raise PlanError(f"the forward of {forward.name} does not parse: {error}") from error
-    if len(body) != 1 or not isinstance(body[0], ast.FunctionDef) or body[0].name != "forward":
-        raise PlanError(f"the text for {forward.name} is no single `def forward`")
-    args = body[0].args
-    first = [*args.posonlyargs, *args.args]
-    if not first:
-        raise PlanError(f"the forward of {forward.name} takes no `self`")
+def _recovered(one: Origin) -> Recovered:
+    tree = definition(one.forward)
+    first = [*tree.args.posonlyargs, *tree.args.args][0]
     return Recovered(
-        text=text,
-        tree=body[0],
-        file=f"<{forward.name}>",
+        text=one.forward.text.strip("\n"),
+        tree=tree,
+        file=f"<{one.forward.name}>",
         line=1,
         indent=0,
         cls_module=one.owner.__module__,
         cls_name=one.owner.__qualname__,
-        self_name=first[0].arg,
+        self_name=first.arg,
         module=one.module,
     )
 
