@@ -59,7 +59,7 @@ def run(console: Console) -> None:
         raise DemoError(f"The answer should name {EXPECTED}. The server's log is {server.log}.")
 
     console.rule("6  Who served it", align="left")
-    evidence.show(server.log, console)
+    evidence.show(server.log, weights.architecture(EXAMPLE), console)
 
 
 def hfspeed(console: Console, *arguments: str) -> None:

@@ -10,17 +10,27 @@ from rich.markup import escape
 
 from demo.failure import DemoError
 
-SAID = re.compile(r"\[[\w.]+:\d+\] (hfspeed\b.*)")
+SERVED = re.compile(r"\] hfspeed serves (\w+), .*")
+FUSED = re.compile(r"\]   (\d+ x \w+: .*)")
+NOT_DONE = re.compile(r"\]   (not done: .*)")
+WANTED = ("qkv_proj", "gate_up_proj")
 
 
-def show(log: Path, console: Console) -> None:
-    """Print what hfspeed said about the class it served and the fusions it used.
+def show(log: Path, architecture: str, console: Console) -> None:
+    """Print the class that hfspeed served and the fusions it used.
 
     Raises:
-        DemoError: it said nothing, so something else served the model.
+        DemoError: hfspeed did not serve ``architecture``, or a fusion that the hints promise is missing.
     """
-    said = dict.fromkeys(SAID.findall(log.read_text("utf-8", errors="replace")))
-    if not said:
-        raise DemoError(f"hfspeed did not serve this model; the server's log is {log}.")
-    for line in said:
+    text = log.read_text("utf-8", errors="replace")
+    if architecture not in SERVED.findall(text):
+        raise DemoError(f"hfspeed did not serve {architecture}; the server's log is {log}.")
+    console.print(f"vLLM served [bold]{architecture}[/] through hfspeed, with")
+    fused = list(dict.fromkeys(FUSED.findall(text)))
+    for line in fused:
         console.print(f"  {escape(line)}")
+    for line in dict.fromkeys(NOT_DONE.findall(text)):
+        console.print(f"  [dim]{escape(line)}[/]")
+    missing = [name for name in WANTED if not any(name in line for line in fused)]
+    if missing:
+        raise DemoError(f"The fusions {', '.join(missing)} were not used; the server's log is {log}.")

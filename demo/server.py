@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 
 from demo.failure import DemoError
 
@@ -20,7 +21,8 @@ HOST = "127.0.0.1"
 START_SECONDS = 900
 STOP_SECONDS = 30
 TOLD_EVERY = 15.0
-FLAGS = ["--trust-remote-code", "--max-model-len", "1024", "--max-num-seqs", "8", "--served-model-name", "smollm"]
+# float32, because vLLM 0.32 compiles bfloat16 for CPUs into something that answers wrongly, hfspeed or not.
+FLAGS = ["--trust-remote-code", "--dtype", "float32", "--max-model-len", "1024", "--served-model-name", "smollm"]
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
@@ -78,10 +80,11 @@ class Server:
                     raise DemoError(f"The server ended before it was ready.\n{self.tail(25)}")
                 if now - began > START_SECONDS:
                     raise DemoError(f"The server was not ready after {START_SECONDS} s.\n{self.tail(25)}")
-                status.update(f"starting vLLM, {now - began:.0f} s: {self.tail(1)[:100]}")
+                doing = f"{now - began:3.0f} s  {escape(self.tail(1)[:100])}"
+                status.update(doing)
                 if not console.is_terminal and now - told > TOLD_EVERY:
                     told = now
-                    console.print(f"[dim]  {now - began:3.0f} s  {self.tail(1)[:100]}[/]", markup=True)
+                    console.print(f"[dim]  {doing}[/]")
                 time.sleep(0.5)
         console.print(f"ready after {time.monotonic() - began:.0f} s at {self.url}")
 

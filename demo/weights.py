@@ -7,6 +7,7 @@ import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -26,12 +27,24 @@ def prepare(folder: Path, example: Path, console: Console) -> None:
     else:
         source = quantised()
         with console.status(f"unpacking {source.name}"):
-            unpack(source, folder, json.loads((example / "config.json").read_text())["dtype"])
+            unpack(source, folder, config(example)["dtype"])
         size = (folder / WEIGHTS).stat().st_size / 2**20
         console.print(f"unpacked {source.name} (4 bits a weight) to {folder / WEIGHTS} ({size:.0f} MiB)")
     for file in (*example.glob("*.py"), example / "config.json"):
         shutil.copyfile(file, folder / file.name)
     console.print(f"code: {', '.join(sorted(file.name for file in example.glob('*.py')))} from {example.name}/")
+
+
+def config(example: Path) -> dict[str, Any]:
+    """What config.json says."""
+    said: dict[str, Any] = json.loads((example / "config.json").read_text("utf-8"))
+    return said
+
+
+def architecture(example: Path) -> str:
+    """The class that config.json names."""
+    name: str = config(example)["architectures"][0]
+    return name
 
 
 def quantised() -> Path:
@@ -51,7 +64,7 @@ def quantised() -> Path:
 
 def unpack(source: Path, folder: Path, dtype: str) -> None:
     """Write the weights in ``dtype`` and the tokenizer; ``folder`` gets its weights last, whole or not at all."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
     import torch
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
