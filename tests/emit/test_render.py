@@ -117,7 +117,7 @@ def test_many_imports_are_wrapped_at_a_hundred_columns(tmp_path: Path) -> None:
 
 
 def test_a_forward_that_another_module_defines(tmp_path: Path) -> None:
-    parent = author(
+    author(
         tmp_path,
         """
         def scale(x): return 2 * x
