@@ -3,6 +3,7 @@
 from hfspeed.fusions.attention import InterfaceAttention
 from hfspeed.fusions.gated import GatedLinear
 from hfspeed.fusions.heads import HeadProjections
+from hfspeed.fusions.packed_gated import PackedGatedLinear
 from hfspeed.fusions.rms_norm import RootMeanSquareNorm
 from hfspeed.fusions.siblings import SiblingLinears
 from hfspeed.pattern.fusion import Fusion
@@ -11,6 +12,7 @@ from hfspeed.pattern.replacement import Replacement
 FUSIONS: tuple[Fusion, ...] = (
     HeadProjections(),  # first: three siblings that meet in attention are also split by head
     GatedLinear(),  # before siblings: it saves the product's round trip as well
+    PackedGatedLinear(),  # no rival: one linear that others cannot match
     SiblingLinears(),  # last: whatever still reads one value
 )
 REPLACEMENTS: tuple[Replacement, ...] = (

@@ -20,7 +20,7 @@ from hfspeed.graph.nodes import (
     value_of,
     width,
 )
-from hfspeed.pattern.terms import Act, Attend, From, Linear, Part, Product, Readers, Term, Value
+from hfspeed.pattern.terms import Act, Attend, From, Linear, Piece, Product, Readers, Term, Value
 from hfspeed.refusal import Reason, Refusal, Refused
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def bindings(term: Term, node: fx.Node, names: Names) -> Iterator[Names]:
                 yield from bindings(of, at.all_input_nodes[0], names | {name: at})
         case Act(name, of):
             yield from _act(name, of, peeled(node), names)
-        case Part(name, of, first):
-            yield from _part(name, of, first, peeled(node), names)
+        case Piece(name, of):
+            yield from _piece(name, of, peeled(node), names)
         case Product(left, right):
             yield from _product(left, right, peeled(node), names)
         case From(name, of):
@@ -63,15 +63,14 @@ def _act(name: str, of: Term, node: fx.Node, names: Names) -> Iterator[Names]:
         yield from bindings(of, node.all_input_nodes[0], names | {name: node})
 
 
-def _part(name: str, of: Term, first: bool, node: fx.Node, names: Names) -> Iterator[Names]:
+def _piece(name: str, of: Term, node: fx.Node, names: Names) -> Iterator[Names]:
     cut = node.args[0] if is_part(node) else None
     if not isinstance(cut, fx.Node) or function_name(cut) not in _SPLITS:
         return
-    pieces = value_of(cut)
-    whole = cut.args[0]
-    if len(pieces) != 2 or not isinstance(whole, fx.Node) or node.args[1] != (0 if first else 1):
+    pieces, whole = value_of(cut), cut.args[0]
+    if len(pieces) != 2 or not isinstance(whole, fx.Node):
         return
-    if sum(piece.shape[-1] for piece in pieces) == width(whole):
+    if all(2 * piece.shape[-1] == width(whole) for piece in pieces):
         yield from bindings(of, whole, names | {name: node})
 
 
@@ -138,6 +137,11 @@ class Bound:
     def bias(self) -> bool:
         """Whether it adds a bias."""
         return self.linear.bias is not None
+
+    @property
+    def index(self) -> object:
+        """Which piece of a cut it is, from 0."""
+        return self.node.args[1]
 
     @property
     def kind(self) -> str | None:

@@ -10,6 +10,7 @@ from torch import fx
 from hfspeed.pattern.edit import Change
 from hfspeed.pattern.site import Site
 from hfspeed.pattern.stack import folded, hoisted, projections
+from hfspeed.source.blocks import innermost_common_block
 
 
 def fused_product(
@@ -41,6 +42,31 @@ def fused_product(
         Change("replace", product, f"{me}.{kernel}({name})"),
         *(Change("delete", stmt) for stmt in dead),
         *rest,
+    ]
+
+
+def fused_halves(
+    site: Site, wanted: str, root: fx.Node, packed: fx.Node, kernel: str
+) -> list[Change] | None:
+    """Changes that make the product at ``root`` be ``self.<kernel>`` of what the linear ``packed`` gave.
+
+    The cut into halves stays where the author put it: it is a view, and costs nothing when unread.
+    ``None`` if the product or the linear stands in a form that cannot be replaced.
+
+    Raises:
+        Refused: the linear is not plainly called, or not in the block of the product.
+    """
+    product = site.expression(root)
+    call = site.plain_call(packed, wanted)
+    if not isinstance(product, ast.expr) or _inside(product, call):
+        return None
+    first = site.recovered.statement_of(call)
+    innermost_common_block(site.recovered, [call, site.recovered.statement_of(product)])
+    (name,) = site.free_locals(["gate_up"])
+    return [
+        Change("before", first, f"{name} = {site.recovered.segment(call)}", (name,)),
+        Change("replace", call, name),
+        Change("replace", product, f"{site.recovered.self_name}.{kernel}({name})"),
     ]
 
 

@@ -42,6 +42,10 @@ class Site:
     refusals: list[Refusal] = field(default_factory=list)
     split: frozenset[str] = frozenset()
 
+    def __post_init__(self) -> None:
+        for node in self.graph.nodes:  # one recording may be looked at several times
+            node.meta.pop("claimed", None)
+
     @property
     def path(self) -> str:
         """Dotted name of the module in the model."""

@@ -50,7 +50,7 @@ def hoisted(
     recovered = site.recovered
     inputs = [_input(call) for call in calls]
     statements = [recovered.statement_of(call) for call in calls]
-    block, index = innermost_common_block(recovered, statements)
+    block, index = innermost_common_block(recovered, [_unguarded(site, call) for call in calls])
     last = max(i for i, stmt in enumerate(block) if any(_holds(stmt, s) for s in statements))
     span = block[index : last + 1]
     risky = [*span[:-1], *([span[-1]] if hasattr(span[-1], "body") else [])]
@@ -62,7 +62,7 @@ def hoisted(
         for n in ast.walk(stmt)
         if isinstance(n, ast.NamedExpr) and isinstance(n.target, ast.Name)
     }
-    harmed = names & (written(risky) | inside)
+    harmed = names & (written(risky, recovered.tree.body) | inside)
     if harmed:
         first, final = (str(parts[i].target).rpartition(".")[2] for i in (0, -1))
         found = f"`{sorted(harmed)[0]}` is written between `{first}` and `{final}`"
@@ -111,6 +111,19 @@ def _existence(guard: ast.AST | None, mention: ast.expr) -> bool | None:
     if isinstance(guard.ops[0], ast.IsNot):
         return True
     return False if isinstance(guard.ops[0], ast.Is) else None
+
+
+def _unguarded(site: Site, call: ast.Call) -> ast.AST:
+    """The call, or the whole ``call if child is not None else …`` whose guard will be folded."""
+    outer = site.recovered.parent_of(call)
+    while isinstance(outer, ast.expr):
+        if isinstance(outer, ast.IfExp) and isinstance(outer.test, ast.Compare):
+            mention = outer.test.left
+            child = isinstance(call.func, ast.Attribute) and isinstance(mention, ast.Attribute)
+            if child and mention.attr == call.func.attr and _existence(outer.test, mention) is not None:  # type: ignore[union-attr]
+                return outer
+        outer = site.recovered.parent_of(outer)
+    return call
 
 
 def _input(call: ast.Call) -> ast.expr:

@@ -37,12 +37,11 @@ class Act(Term):
 
 
 @dataclass(frozen=True)
-class Part(Term):
-    """One piece of a value that was cut along its last dimension: ``first`` or the rest."""
+class Piece(Term):
+    """One of two equal pieces of a value that was cut along its last dimension."""
 
     name: str
     of: Term
-    first: bool
 
 
 @dataclass(frozen=True)
@@ -94,13 +93,9 @@ class Pattern:
         """An activation: child, function or method, applied to ``of``."""
         return Act(name, of)
 
-    def first(self, name: str, of: Term) -> Part:
-        """The first half of ``of`` along its last dimension."""
-        return Part(name, of, first=True)
-
-    def second(self, name: str, of: Term) -> Part:
-        """The second half of ``of`` along its last dimension."""
-        return Part(name, of, first=False)
+    def piece(self, name: str, of: Term) -> Piece:
+        """One half of ``of`` along its last dimension; which one is asked of the match."""
+        return Piece(name, of)
 
     def comes_from(self, name: str, of: Term) -> From:
         """Whatever is made from the linear ``name`` and no other."""
