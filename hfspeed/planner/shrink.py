@@ -46,6 +46,7 @@ class _Search:
         self.config, self.model_class = config, model_class
         self.text = _text_path(config)
         self.first = dict(spots(config))
+        self.known: set[Spot] = set()
         self.values: dict[Spot, Any] = {}
         self.trials = 0
         self.runs = True
@@ -131,6 +132,7 @@ class _Search:
             config = getattr(config, name)
         values = vars(config)
         wanted = standard_sizes(values)
+        self.known = {(self.text, name) for name in wanted}
         if overrides := overrides_of(config):
             wanted[PER_LAYER] = override_sizes(overrides, values, wanted)
         sizes = {(self.text, name): value for name, value in wanted.items() if values.get(name) != value}
@@ -185,7 +187,7 @@ class _Search:
             self.reduce_one(large[0])
 
     def is_large(self, spot: Spot, value: Any) -> bool:
-        return _is_int(value) and value > LARGE and spot not in self.values
+        return _is_int(value) and value > LARGE and spot not in self.values and spot not in self.known
 
     def reduce_one(self, spot: Spot) -> None:
         now = self.current()
@@ -198,7 +200,10 @@ class _Search:
             steps = [step for step in steps if step > TOKENS]
         equal = {other for other, value in now.items() if value == old and other != spot}
         # what had the same size at first should have it again: a second table of the same vocabulary
-        steps = [new for other, new in self.values.items() if self.first.get(other) == old and _is_int(new)] + steps
+        again = [
+            new for other, new in self.values.items() if self.first.get(other) == old and new in range(STEPS[0], old)
+        ]
+        steps = [*again, *steps]
         for step in steps:
             if self.take({spot: step}):
                 return
@@ -232,8 +237,10 @@ class _Search:
         outcome = attempt(self.model_class, config, device="cpu")
         if not outcome.error:
             return config
-        for spot in [spot for spot, value in self.values.items() if _is_int(value) and value < TOKENS < 2 * value]:
-            config = remake(self.config, {**self.values, spot: 2 * self.values[spot]})
+        # on meta no index is out of range, so a table of positions may have become too short
+        short = {spot: 2 * value for spot, value in self.values.items() if value in range(STEPS[0], TOKENS)}
+        for longer in [*({spot: value} for spot, value in short.items()), short]:
+            config = remake(self.config, {**self.values, **longer})
             if not attempt(self.model_class, config, device="cpu").error:
                 return config
         raise SubjectError(f"{self.model_class.__name__} does not run with small sizes: {outcome.error}")
