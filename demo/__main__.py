@@ -1,4 +1,4 @@
-"""`python -m demo`: check, plan and serve the annotated decoder of examples/ with real weights, and ask it something."""
+"""`python -m demo`: check, plan and serve an annotated decoder with real weights, and ask it a question."""
 
 from __future__ import annotations
 

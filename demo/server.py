@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -45,7 +47,7 @@ class Server:
         """Where the API is."""
         return f"http://{HOST}:{self.port}/v1"
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         command = [sys.executable, "-m", "hfspeed", "serve", str(self.folder), "--host", HOST, "--port", str(self.port)]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as stream:
@@ -116,10 +118,8 @@ class Server:
                 self.process.wait(seconds)
             except subprocess.TimeoutExpired:
                 continue
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)  # workers that outlived their parent
-        except ProcessLookupError:
-            pass
         self.process = None
 
 
