@@ -21,22 +21,27 @@ def register() -> None:
     if os.environ.get("HFSPEED", "").lower() == OFF:
         log.info("hfspeed is off (HFSPEED=%s): vLLM's own transformers backend serves", os.environ["HFSPEED"])
         return
+    try:
+        names, fresh = _register()
+    except Exception:  # an error here would stop vLLM for every model, also for those that are none of our business
+        log.exception(
+            "hfspeed could not register with this vLLM, whose own transformers backend serves instead; "
+            "hfspeed needs vLLM 0.32 or a later version that it knows; HFSPEED=off silences this"
+        )
+        return
+    if fresh:
+        log.info("hfspeed serves vLLM's transformers backend (%d architectures; HFSPEED=off switches it off)", names)
+
+
+def _register() -> tuple[int, int]:
+    """Register every name; how many there are, and how many of them were new."""
     from vllm import ModelRegistry
 
     from hfspeed.vllm.versions import backend_names
 
     names = backend_names(ModelRegistry)
-    fresh = [name for name, cls in names.items() if _place(ModelRegistry, name, cls)]
-    if fresh:
-        log.info(
-            "hfspeed serves vLLM's transformers backend (%d architectures; HFSPEED=off switches it off)", len(names)
-        )
-
-
-def _place(registry: object, name: str, cls: str) -> bool:
-    """Register one name; whether it was new."""
-    known = registry.models.get(name)  # type: ignore[attr-defined]
-    if getattr(known, "module_name", None) == MODELS:
-        return False
-    registry.register_model(name, f"{MODELS}:{cls}")  # type: ignore[attr-defined]
-    return True
+    ours = {name for name, model in ModelRegistry.models.items() if getattr(model, "module_name", None) == MODELS}
+    fresh = [name for name in names if name not in ours]
+    for name in fresh:
+        ModelRegistry.register_model(name, f"{MODELS}:{names[name]}")
+    return len(names | dict.fromkeys(ours)), len(fresh)

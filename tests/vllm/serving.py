@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import json
 import multiprocessing
 import os
@@ -29,8 +31,7 @@ def settle(folder: Path) -> None:
 
 def serve(checkpoint: Path, *, environ: dict[str, str] | None = None, **settings: Any) -> dict[str, Any]:
     """What one engine says about one checkpoint: ``served``, ``tokens``, ``apart``, or ``error``."""
-    import vllm  # noqa: F401  imported before the fork, so that children start at once
-
+    warm()
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(theirs, checkpoint, environ or {}, settings))
@@ -48,9 +49,26 @@ def serve(checkpoint: Path, *, environ: dict[str, str] | None = None, **settings
     return answer
 
 
+@functools.cache
+def warm() -> None:
+    """Import what every child needs, once; frozen, so that children's many collections do not walk it."""
+    import vllm
+    import vllm.v1.engine.core
+    import vllm.v1.worker.cpu_worker
+
+    assert vllm
+    gc.collect()
+    gc.freeze()
+
+
 def _child(pipe: Any, checkpoint: Path, environ: dict[str, str], settings: dict[str, Any]) -> None:
+    import torch
+
     os.environ |= environ
     os.setpgrp()
+    if settings.get("enforce_eager", True):
+        # vLLM compiles a helper of its sampler even then
+        torch._dynamo.config.disable = True
     start = time.time()
     try:
         answer = answers(checkpoint, **settings)
@@ -63,7 +81,7 @@ def _child(pipe: Any, checkpoint: Path, environ: dict[str, str], settings: dict[
     os._exit(0)
 
 
-def answers(checkpoint: Path, *, load_only: bool = False, **settings: Any) -> dict[str, Any]:
+def answers(checkpoint: Path, *, load_only: bool = False, repeats: int = 1, **settings: Any) -> dict[str, Any]:
     from vllm import LLM, SamplingParams
 
     defaults = {
@@ -80,15 +98,19 @@ def answers(checkpoint: Path, *, load_only: bool = False, **settings: Any) -> di
     if load_only:
         return answer
     wanted = json.loads((checkpoint / "expected.json").read_text())
-    sampling = SamplingParams(max_tokens=8, temperature=0, logprobs=1, ignore_eos=True, detokenize=False)
-    outputs = llm.generate([{"prompt_token_ids": one["prompt"]} for one in wanted], sampling, use_tqdm=False)
+    length = len(wanted[0]["tokens"])
+    sampling = SamplingParams(max_tokens=length, temperature=0, logprobs=1, ignore_eos=True, detokenize=False)
+    prompts = [{"prompt_token_ids": one["prompt"]} for one in wanted]
+    for _ in range(repeats):
+        outputs = llm.generate(prompts, sampling, use_tqdm=False)
     apart, tokens = 0.0, True
     for one, output in zip(wanted, outputs, strict=True):
         got = output.outputs[0]
         tokens = tokens and list(got.token_ids) == one["tokens"]
         chosen = [entry[token].logprob for entry, token in zip(got.logprobs, got.token_ids, strict=True)]
         apart = max(apart, *(abs(a - b) for a, b in zip(chosen, one["logprobs"], strict=True)))
-    return answer | {"tokens": tokens, "apart": apart}
+    cached = sum(output.num_cached_tokens or 0 for output in outputs)
+    return answer | {"tokens": tokens, "apart": apart, "cached": cached}
 
 
 def served(model: Any) -> str:

@@ -1,0 +1,87 @@
+"""Tiny checkpoints with what eager transformers answers to them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+PROMPTS = [[3, 5, 7, 11, 13], [2 + 5 * i % 241 for i in range(23)], [3 + 7 * i % 251 for i in range(60)]]
+TOKENS = 6
+SMALL: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 250,
+    "max_position_embeddings": 256,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaForCausalLM", {}),
+    "llama_tied": ("LlamaForCausalLM", {"tie_word_embeddings": True}),
+    "llama_one_kv": ("LlamaForCausalLM", {"num_key_value_heads": 1}),
+    "qwen3": ("Qwen3ForCausalLM", {}),
+    "olmo2": ("Olmo2ForCausalLM", {"num_key_value_heads": 1}),
+    "gemma2": (
+        "Gemma2ForCausalLM",
+        {
+            "sliding_window": 16,
+            "final_logit_softcapping": 4.0,
+            "attn_logit_softcapping": 3.0,
+            "query_pre_attn_scalar": 20,
+        },
+    ),
+    "granite": (
+        "GraniteForCausalLM",
+        {
+            "logits_scaling": 3.0,
+            "embedding_multiplier": 1.7,
+            "residual_multiplier": 0.8,
+            "attention_multiplier": 0.21,
+            "hidden_size": 128,
+        },
+    ),
+    "mistral": ("MistralForCausalLM", {"sliding_window": 16}),
+    "phi3": ("Phi3ForCausalLM", {"hidden_size": 128}),
+    "starcoder2": ("Starcoder2ForCausalLM", {"hidden_size": 128, "sliding_window": None}),
+    "mixtral": ("MixtralForCausalLM", {"num_local_experts": 4}),
+}
+
+
+def write(folder: Path, name: str) -> None:
+    """Write ``folder``: config, weights in float32, and ``expected.json``."""
+    architecture, changes = MODELS[name]
+    model_class = getattr(transformers, architecture)
+    config = model_class.config_class(**(SMALL | changes))
+    config.architectures = [architecture]
+    torch.manual_seed(0)
+    # eager: the only implementation that applies every soft cap
+    model = model_class._from_config(config, attn_implementation="eager").float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim >= 2:
+                parameter.normal_(0, 0.08)
+            else:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(folder)
+    (folder / "expected.json").write_text(json.dumps([_greedy(model, prompt) for prompt in PROMPTS]))
+
+
+@torch.no_grad()
+def _greedy(model: Any, prompt: list[int]) -> dict[str, Any]:
+    ids, tokens, logprobs = list(prompt), [], []
+    for _ in range(TOKENS):
+        scores = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].double().log_softmax(-1)
+        token = int(scores.argmax())
+        ids.append(token)
+        tokens.append(token)
+        logprobs.append(float(scores[token]))
+    return {"prompt": prompt, "tokens": tokens, "logprobs": logprobs}

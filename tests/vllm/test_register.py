@@ -1,0 +1,89 @@
+"""The plugin: light, repeatable, complete, and off when told."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture
+def registry(serving: ModuleType, monkeypatch: pytest.MonkeyPatch):
+    """vLLM's registry, put back afterwards."""
+    from vllm import ModelRegistry
+    from vllm.model_executor.models.registry import _VLLM_MODELS, _LazyRegisteredModel
+
+    fresh = {
+        arch: _LazyRegisteredModel(f"vllm.model_executor.models.{place}", cls)
+        for arch, (place, cls, *_) in _VLLM_MODELS.items()
+    }
+    monkeypatch.setattr(ModelRegistry, "models", fresh)
+    monkeypatch.delenv("HFSPEED", raising=False)
+    return ModelRegistry
+
+
+def test_importing_the_plugin_loads_nothing_heavy() -> None:
+    code = "import sys, hfspeed.vllm; print([m for m in ('torch', 'transformers', 'vllm') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_every_name_of_the_peer_is_ours(registry) -> None:
+    from hfspeed.vllm import register
+
+    peers = {name for name, model in registry.models.items() if "transformers" in model.module_name}
+    assert "TransformersForCausalLM" in peers
+    register()
+    assert {registry.models[name].module_name for name in peers} == {"hfspeed.vllm.models"}
+    assert registry.models["LlamaForCausalLM"].module_name == "vllm.model_executor.models.llama"
+    assert registry.models["PhiForCausalLM"].class_name == "TransformersForCausalLM"
+    assert "TransformersMultiModalMoEEmbeddingModel" in registry.models
+
+
+def test_registering_twice_says_it_once(registry, caplog: pytest.LogCaptureFixture) -> None:
+    from hfspeed.vllm import register
+
+    logging.getLogger("vllm").propagate = True
+    with caplog.at_level(logging.INFO, "vllm.hfspeed"):
+        register()
+        first = dict(registry.models)
+        register()
+    assert registry.models == first
+    assert len(caplog.records) == 1
+
+
+def test_off_registers_nothing(registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hfspeed.vllm import register
+
+    monkeypatch.setenv("HFSPEED", "off")
+    before = dict(registry.models)
+    register()
+    assert registry.models == before
+
+
+def test_every_class_can_be_inspected_and_only_one_serves(registry) -> None:
+    from vllm.model_executor.models.registry import _ModelInfo
+
+    from hfspeed.errors import HfspeedError
+    from hfspeed.vllm import models
+    from hfspeed.vllm.versions import SERVED, backend_names
+
+    for name in sorted(set(backend_names(registry).values())):
+        cls = getattr(models, name)
+        info = _ModelInfo.from_model_cls(cls)
+        assert info.architecture == name
+        assert info.is_text_generation_model
+        assert info.supports_pp
+        if name != SERVED:
+            config = type("Config", (), {"model_config": type("Model", (), {"model": "some/model"})})
+            with pytest.raises(HfspeedError, match="HFSPEED=off"):
+                cls(vllm_config=config)
+
+
+def test_no_other_name_exists() -> None:
+    from hfspeed.vllm import models
+
+    with pytest.raises(AttributeError):
+        _ = models.Anything
