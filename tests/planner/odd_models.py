@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import nn
 from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
@@ -107,7 +109,7 @@ class OddModel(OddPreTrainedModel):
 class OddForCausalLM(OddPreTrainedModel, GenerationMixin):
     """The language model."""
 
-    _tied_weights_keys = {"speak.weight": "trunk.symbols.weight"}
+    _tied_weights_keys: ClassVar = {"speak.weight": "trunk.symbols.weight"}
 
     def __init__(self, config: OddConfig) -> None:
         super().__init__(config)
