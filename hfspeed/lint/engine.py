@@ -30,30 +30,25 @@ def files_in(path: Path) -> list[Path]:
 
 def read(path: Path) -> Facts | Finding:
     """The facts of one file, or the finding that it cannot be read."""
-    rule = find("HFS001")
-    assert rule is not None
     try:
         with tokenize.open(path) as stream:
             text = stream.read()
     except (SyntaxError, UnicodeDecodeError, OSError) as error:
-        return rule.told(Place(str(path), 1), error=f"{error}")
+        return _unreadable(path, str(error))
     return parse(text, path)
 
 
 def parse(text: str, path: Path) -> Facts | Finding:
     """The facts of ``text``, as if it stood at ``path``, or the finding that it does not parse."""
-    rule = find("HFS001")
-    assert rule is not None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what Python thinks of a string's escapes is not ours to tell
             tree = ast.parse(text, str(path))
     except SyntaxError as error:
-        lines = text.count("\n") + 1
-        place = Place(str(path), min(error.lineno or 1, lines), max(error.offset or 1, 1))
-        return rule.told(place, error=error.msg)
+        last = text.count("\n") + 1
+        return _unreadable(path, error.msg, min(error.lineno or 1, last), max(error.offset or 1, 1))
     except (ValueError, RecursionError, MemoryError) as error:
-        return rule.told(Place(str(path), 1), error=f"{error}" or type(error).__name__)
+        return _unreadable(path, str(error) or "it is nested too deeply")
     return Facts(path, text, tree)
 
 
@@ -62,7 +57,10 @@ def check(facts: Facts | Finding, chosen: Iterable[Rule] | None = None) -> list[
     if isinstance(facts, Finding):
         return [facts]
     silenced = ignores(facts.text)
-    found = {finding for rule in (rules() if chosen is None else chosen) for finding in rule.check(facts)}
+    try:
+        found = {finding for rule in (rules() if chosen is None else chosen) for finding in rule.check(facts)}
+    except RecursionError:
+        return [_unreadable(facts.path, "an expression in it is nested too deeply to follow")]
     return sorted((finding for finding in found if not silenced.silence(finding)), key=lambda finding: finding.order)
 
 
@@ -77,6 +75,12 @@ def choose(select: Collection[str] = (), ignore: Collection[str] = ()) -> list[R
             raise UsageError(f"no rule is called {wanted!r}; see hfspeed rule --all")
     chosen = [rule for rule in rules() if not select or any(_fits(rule, wanted) for wanted in select)]
     return [rule for rule in chosen if not any(_fits(rule, unwanted) for unwanted in ignore)]
+
+
+def _unreadable(path: Path, error: str, line: int = 1, column: int = 1) -> Finding:
+    rule = find("HFS001")
+    assert rule is not None
+    return rule.told(Place(str(path), line, column), error=error)
 
 
 def _fits(rule: Rule, wanted: str) -> bool:
