@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Sequence
+from keyword import iskeyword
 from types import ModuleType
 
 from hfspeed.emit.names import at_definition, identifiers
@@ -66,6 +67,8 @@ class Imports:
         value = origin.names[name]
         if name in self._classes or name == "annotations" or name in origin.rebound:
             return False
+        if not _is_spelled(origin.module):
+            return False
         if name in self._bound:
             return self._bound[name] is value
         self._bound[name] = value
@@ -80,14 +83,19 @@ class Imports:
         """The import lines."""
         lines = sorted(line for line in self._modules if line.startswith("import "))
         lines += sorted(line for line in self._modules if line.startswith("from "))
-        lines += [_aliased(module, alias) for module, alias in self._aliases.items()]
+        lines += [_aliased(module, alias) for module, alias in self._aliases.items() if _is_spelled(module)]
         lines += [_from(module, names) for module, names in sorted(self._plain.items())]
+        if hidden := [f'{alias} = {{}}("{module}")' for module, alias in self._aliases.items() if not _is_spelled(module)]:
+            loader = f"{self._prefix}_module"
+            lines += [f"from importlib import import_module as {loader}", "", *(line.format(loader) for line in hidden)]
         return "\n".join(lines)
 
 
 def _module_import(name: str, value: object) -> str | None:
     """How the module ``value`` is imported as ``name``, if it is one that an import finds."""
     if not isinstance(value, ModuleType) or sys.modules.get(value.__name__) is not value:
+        return None
+    if not _is_spelled(value.__name__):
         return None
     parent, _, last = value.__name__.rpartition(".")
     if value.__name__ == name:
@@ -97,6 +105,11 @@ def _module_import(name: str, value: object) -> str | None:
     if parent:
         return f"from {parent} import {last}" + ("" if last == name else f" as {name}")
     return f"import {value.__name__} as {name}"
+
+
+def _is_spelled(module: str) -> bool:
+    """Whether an import statement can name ``module``; code from the Hub lies in folders named by hashes."""
+    return all(part.isidentifier() and not iskeyword(part) for part in module.split("."))
 
 
 def _aliased(module: str, alias: str) -> str:
