@@ -85,9 +85,10 @@ class Imports:
         lines += sorted(line for line in self._modules if line.startswith("from "))
         lines += [_aliased(module, alias) for module, alias in self._aliases.items() if _is_spelled(module)]
         lines += [_from(module, names) for module, names in sorted(self._plain.items())]
-        if hidden := [f'{alias} = {{}}("{module}")' for module, alias in self._aliases.items() if not _is_spelled(module)]:
+        if hidden := {module: alias for module, alias in self._aliases.items() if not _is_spelled(module)}:
             loader = f"{self._prefix}_module"
-            lines += [f"from importlib import import_module as {loader}", "", *(line.format(loader) for line in hidden)]
+            lines += [f"from importlib import import_module as {loader}", ""]
+            lines += [f'{alias} = {loader}("{module}")' for module, alias in hidden.items()]
         return "\n".join(lines)
 
 

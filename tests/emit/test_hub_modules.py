@@ -12,7 +12,7 @@ from hfspeed.emit import emitted
 from hfspeed.plan import Forward, Plan, Wrapper
 
 MODULE = "hub_models.tiny.7f00.modeling_tiny"
-SOURCE = '''
+SOURCE = """
 import math
 from collections import Counter as Tally
 
@@ -22,7 +22,7 @@ def twice(x):
 class Block:
     def forward(self, x):
         return self.a(x)
-'''
+"""
 TEXT = """
 def forward(self, x):
     return Tally([twice(x), math.floor(x)])
