@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hfspeed.errors import PlanError
-from hfspeed.plan import shares
+from hfspeed.plan import paths, shares
 from hfspeed.plan.ops import Attention, Column, Embed, Gated, Head, Heads, Keep, Local, Norm, Op, Row, Stacked, Whole
 from hfspeed.plan.plan import Plan
 
@@ -37,8 +37,20 @@ def verify(plan: Plan, *, ranks: int = 1, stages: int = 1, proven: bool = False)
         *(f"law 7: {text}" for text in proofs(plan, proven=proven)),
     ]
     if broken:
-        told = "\n".join(f"  {text}" for text in broken)
+        told = "\n".join(f"  {text}" for text in once(broken))
         raise PlanError(f"the plan of {plan.architecture} breaks its laws:\n{told}")
+
+
+def once(breaches: Iterable[str]) -> list[str]:
+    """Breaches that differ only in layer numbers, told once: ``model.layers.[0-31].mlp …``."""
+    alike: dict[tuple[str, ...], list[list[str]]] = {}
+    for text in breaches:
+        words = text.split(" ")
+        alike.setdefault(tuple(paths.shape(word) if word[:1].isalpha() else word for word in words), []).append(words)
+    return [
+        " ".join(" ".join(paths.merge(column)) if column[0][:1].isalpha() else column[0] for column in columns)
+        for columns in (list(zip(*found, strict=True)) for found in alike.values())
+    ]
 
 
 def claim(op: Op) -> str:
@@ -46,7 +58,7 @@ def claim(op: Op) -> str:
 
     Layer numbers are left out, so that a proof made on a small model of the same shape speaks for the large one.
     """
-    return f"{type(op).__name__.lower()} at {_any_layer(op.path)}"
+    return f"{type(op).__name__.lower()} at {paths.shape(op.path)}"
 
 
 def destinations(plan: Plan) -> Iterator[str]:
@@ -164,10 +176,10 @@ def promises(plan: Plan) -> Iterator[str]:
     for forward in plan.forwards:
         for path in forward.paths:
             for name in sorted(set(forward.promised) - provided.get(path, set())):
-                yield f"the forward {forward.name} needs `{name}` at {path}, which no op provides"
+                yield f"the forward {forward.name} needs `{name}` at {path} but no op provides it"
             for name in sorted(removed.get(path, ())):
                 if re.search(rf"\bself\.{re.escape(name)}\b", forward.text):
-                    yield f"the forward {forward.name} still reads `{name}` at {path}, which an op took over"
+                    yield f"the forward {forward.name} still reads `{name}` at {path} though an op took it over"
     for path in sorted(path for path, names in removed.items() if names and path not in rewritten):
         yield f"{path} lost {_listed(removed[path])} to an op, but no forward was rewritten there"
 
@@ -272,10 +284,6 @@ def _name(path: str) -> str:
 
 def _join(parent: str, name: str) -> str:
     return f"{parent}.{name}" if parent else name
-
-
-def _any_layer(path: str) -> str:
-    return ".".join("*" if piece.isdigit() else piece for piece in path.split("."))
 
 
 def _listed(names: set[str]) -> str:

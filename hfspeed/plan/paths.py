@@ -7,13 +7,15 @@ import re
 from collections.abc import Iterable, Sequence
 
 Numbers = tuple[int, ...]
+NUMBER = "\0"
+"""Stands for a number while paths are merged; occurs in no path, as the star does in claims."""
 
 
 def merge(paths: Iterable[str]) -> list[str]:
     """The fewest patterns that name exactly these paths, in the order in which each shape first occurs."""
     shapes: dict[str, set[Numbers]] = {}
     for path in paths:
-        shapes.setdefault(shape(path), set()).add(numbers(path))
+        shapes.setdefault(shape(path, NUMBER), set()).add(numbers(path))
     return [_filled(form, lists) for form, found in shapes.items() for lists in _products(found)]
 
 
@@ -27,9 +29,9 @@ def expand(pattern: str) -> list[str]:
     ]
 
 
-def shape(path: str) -> str:
-    """The path with ``*`` for every number."""
-    return ".".join("*" if piece.isdigit() else piece for piece in path.split("."))
+def shape(path: str, mark: str = "*") -> str:
+    """The path with ``mark`` for every number."""
+    return ".".join(mark if piece.isdigit() else piece for piece in path.split("."))
 
 
 def numbers(path: str) -> Numbers:
@@ -85,7 +87,7 @@ def _products(found: set[Numbers]) -> list[tuple[tuple[int, ...], ...]]:
 
 def _filled(form: str, lists: tuple[tuple[int, ...], ...]) -> str:
     told = (ranges(column) for column in lists)
-    return ".".join(_bracketed(next(told)) if piece == "*" else piece for piece in form.split("."))
+    return ".".join(_bracketed(next(told)) if piece == NUMBER else piece for piece in form.split("."))
 
 
 def _bracketed(text: str) -> str:

@@ -59,7 +59,7 @@ def prove(
     ]
     for count, cut in cases:
         if broken := [*laws.division(plan, count), *laws.partition(plan, cut)]:
-            raise PlanError(f"the plan of {plan.architecture} cannot be proven: " + "; ".join(broken))
+            raise PlanError(f"the plan of {plan.architecture} cannot be proven: " + "; ".join(laws.once(broken)))
     with torch.no_grad():
         contest = Contest(plan, copy.deepcopy(model).to(dtype).eval(), classes, dtype)
         contest.author_runs()
