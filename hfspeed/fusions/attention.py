@@ -17,9 +17,9 @@ from hfspeed.plan.keywords import FALSE, HARMLESS
 from hfspeed.refusal import Reason
 
 _SHAPES: Final = """
-q = self.q(x).view(1, -1, 4, 8).transpose(1, 2)
-k = self.k(x).view(1, -1, 2, 8).transpose(1, 2)
-v = self.v(x).view(1, -1, 2, 8).transpose(1, 2)
+q = self.q(x).view(1, 6, -1, 8).transpose(1, 2)
+k = self.k(x).view(1, 6, -1, 8).transpose(1, 2)
+v = self.v(x).view(1, 6, -1, 8).transpose(1, 2)
 """
 _WIDTHS: Final = {"q": 32, "k": 16, "v": 16}
 

@@ -72,7 +72,7 @@ class GatedLinear(Fusion):
 
     def check(self, m: Match) -> None:
         found = f"`{m.gate.name}` and `{m.up.name}` read different values"
-        m.same(m.x, m.y, Reason.INPUTS_DIFFER, found)
+        m.same(m.x, m.y, Reason.INPUTS_DIFFER, found, m.up)
         found = f"`{m.gate.name}` gives {m.gate.out_features} values, `{m.up.name}` {m.up.out_features}"
         m.equal(m.gate.out_features, m.up.out_features, Reason.WIDTHS_DIFFER, found, m.up)
         found = "the activation is none of " + ", ".join(sorted(ACTIVATIONS))

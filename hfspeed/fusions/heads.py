@@ -15,10 +15,10 @@ from hfspeed.plan import Heads
 from hfspeed.refusal import Reason
 
 _PROJECT = """
-q = self.q(x).view(1, -1, 4, 8).transpose(1, 2)
-k = self.k(x).view(1, -1, 2, 8).transpose(1, 2)
-v = self.v(x).view(1, -1, 2, 8).transpose(1, 2)
-return self.o(attention(self, q, k, v, None, scaling=0.3)[0].reshape(1, -1, 32))
+q = self.q(x).view(1, 6, -1, 8).transpose(1, 2)
+k = self.k(x).view(1, 6, -1, 8).transpose(1, 2)
+v = self.v(x).view(1, 6, -1, 8).transpose(1, 2)
+return self.o(attention(self, q, k, v, None, scaling=0.3)[0].reshape(1, 6, -1))
 """
 _WIDTHS = {"q": 32, "k": 16, "v": 16, "o": 16}
 
@@ -33,16 +33,16 @@ class HeadProjections(Fusion):
             _PROJECT,
             widths=_WIDTHS,
             after="""
-            q, k, v = self.qkv_proj(x).split(self.qkv_proj_sizes, dim=-1)
-            q = q.view(1, -1, 4, 8).transpose(1, 2)
+            q_out, k_out, v_out = self.qkv_proj(x).split(self.qkv_proj_sizes, dim=-1)
+            q = q_out.view(1, 6, -1, 8).transpose(1, 2)
             """,
         ),
         Example(
             """
-            k = self.k(x).view(1, -1, 2, 8).transpose(1, 2)
-            q = self.norm(self.q(x).view(1, -1, 4, 8)).transpose(1, 2)
-            v = self.v(x).view(1, -1, 2, 8).transpose(1, 2) if self.v is not None else k
-            return self.o(attention(self, q, k, v, None)[0].reshape(1, -1, 32))
+            k = self.k(x).view(1, 6, -1, 8).transpose(1, 2)
+            q = self.norm(self.q(x).view(1, 6, -1, 8)).transpose(1, 2)
+            v = self.v(x).view(1, 6, -1, 8).transpose(1, 2) if self.v is not None else k
+            return self.o(attention(self, q, k, v, None)[0].reshape(1, 6, -1))
             """,
             widths=_WIDTHS,
             children={"norm": "nn.RMSNorm(8)"},
@@ -58,9 +58,7 @@ class HeadProjections(Fusion):
             reason=Reason.INPUTS_DIFFER,
         ),
         Example(
-            _PROJECT.replace("self.v(x)", "F.relu(self.v(x)) * self.v(x)"),
-            widths=_WIDTHS,
-            reason=Reason.CALLED_TWICE,
+            _PROJECT.strip() + " + self.v(x).mean()", widths=_WIDTHS, reason=Reason.CALLED_TWICE
         ),
         Example(
             _PROJECT.replace("self.q(x)", "self.q(x)[..., :32]"),
@@ -81,7 +79,7 @@ class HeadProjections(Fusion):
         three = (m.q, m.k, m.v)
         for other, value in ((m.k, m.y), (m.v, m.z)):
             found = f"`{m.q.name}` and `{other.name}` read different values"
-            m.same(m.x, value, Reason.INPUTS_DIFFER, found)
+            m.same(m.x, value, Reason.INPUTS_DIFFER, found, other)
         if len({b.node for b in three}) != 3:
             m.refuse(Reason.NOT_HEADS, f"one projection, `{m.k.name}`, serves two roles", m.k)
         for part, (heads, size) in zip(three, self._shapes(m), strict=True):

@@ -29,7 +29,6 @@ class PackedGatedLinear(Fusion):
             widths={"both": 48},
             after="""
             gate_up = self.both(x)
-            gate, up = gate_up.chunk(2, dim=-1)
             return self.down(self.act_and_mul(gate_up))
             """,
         ),
@@ -44,7 +43,6 @@ class PackedGatedLinear(Fusion):
             after="""
             gate_up = self.both(x)
             both = gate_up
-            gate, up = both.split(24, dim=-1)
             up = self.act_and_mul(gate_up)
             return self.down(up)
             """,
@@ -72,7 +70,8 @@ class PackedGatedLinear(Fusion):
         m.among(m.act.kind, ACTIVATIONS, Reason.NO_GATED_KERNEL, found, m.act)
 
     def rewrite(self, m: Match) -> list[Change]:
-        changes = fused_halves(m.site, self.name, m.root, m.packed.node, self._kernel(m))
+        cut = m.gate.node.args[0]
+        changes = fused_halves(m.site, self.name, m.root, cut, m.packed.node, self._kernel(m))
         if changes is None:
             m.refuse(Reason.NOT_A_PLAIN_CALL, "the product is not one expression behind the cut")
         return changes

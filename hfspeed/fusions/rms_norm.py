@@ -31,9 +31,9 @@ class RootMeanSquareNorm(Replacement):
         ),
         Example(
             """
-            y = x.float()
-            y = y / torch.sqrt((y * y).mean(dim=-1, keepdim=True) + 0.1)
-            return (y * (1.0 + self.weight.float())).type_as(x)
+            h = x.float()
+            h = h / torch.sqrt((h * h).mean(dim=-1, keepdim=True) + 0.1)
+            return (h * (1.0 + self.weight.float())).type_as(x)
             """,
             children=_WEIGHT,
         ),

@@ -28,23 +28,25 @@ class SiblingLinears(Fusion):
             return torch.tanh(a) + b[..., :4] * c[..., :4].sum(-1, True)
             """,
         ),
-        Example("""
-            first = self.first(x)
-            if first is not None:
-                second = self.second(x)
-            return first.softmax(-1) * second
-        """),
     )
     refuses = (
         Example(
             """
             a = self.a(x)
-            b = a + 1
-            x[..., 0] = 0
-            b = b * self.b(x)
-            return b * self.c(x)
+            if self.training:
+                x = x + 1
+            return a * self.b(x)
             """,
             reason=Reason.INPUT_WRITTEN,
+        ),
+        Example(
+            """
+            first = self.first(x)
+            if first is not None:
+                second = self.second(x)
+            return first.softmax(-1) * second
+            """,
+            reason=Reason.DIFFERENT_BLOCKS,
         ),
         Example(
             "return self.a(x).sum() * sum(layer(x) for layer in (self.b, self.c))",

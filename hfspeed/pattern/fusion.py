@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 from torch import fx
@@ -59,7 +60,8 @@ def apply(fusion: Fusion, site: Site) -> None:
                 changes = fusion.rewrite(match)
                 changed(site.recovered, [*site.changes, *changes]) if changes else None
             except Refused as no:
-                site.refusals.append(no.refusal)
+                told = replace(no.refusal, wanted=fusion.name, near=len(match.bound))
+                site.refusals.append(told.at(site.path, site.place(node)))
                 continue
             _take(fusion, site, match, changes)
             break

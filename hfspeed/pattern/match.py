@@ -171,10 +171,10 @@ class Match:
             Refusal(self.wanted, reason, found, self.site.path, place, len(self.bound), help)
         )
 
-    def same(self, one: Bound, other: Bound, reason: Reason, found: str) -> None:
+    def same(self, one: Bound, other: Bound, reason: Reason, found: str, at: Bound) -> None:
         """Both names are one and the same value, not written to in between."""
         if one.node is not other.node:
-            self.refuse(reason, found, other)
+            self.refuse(reason, found, at)
 
     def equal(self, one: object, other: object, reason: Reason, found: str, at: Bound | None = None) -> None:
         """Both facts are equal."""

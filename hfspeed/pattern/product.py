@@ -11,6 +11,7 @@ from hfspeed.pattern.edit import Change
 from hfspeed.pattern.site import Site
 from hfspeed.pattern.stack import folded, hoisted, projections
 from hfspeed.source.blocks import innermost_common_block
+from hfspeed.source.unread import unread
 
 
 def fused_product(
@@ -46,11 +47,11 @@ def fused_product(
 
 
 def fused_halves(
-    site: Site, wanted: str, root: fx.Node, packed: fx.Node, kernel: str
+    site: Site, wanted: str, root: fx.Node, cut: fx.Node, packed: fx.Node, kernel: str
 ) -> list[Change] | None:
     """Changes that make the product at ``root`` be ``self.<kernel>`` of what the linear ``packed`` gave.
 
-    The cut into halves stays where the author put it: it is a view, and costs nothing when unread.
+    The cut into halves goes if nothing else reads the halves; else it stays where the author put it.
     ``None`` if the product or the linear stands in a form that cannot be replaced.
 
     Raises:
@@ -63,9 +64,14 @@ def fused_halves(
     first = site.recovered.statement_of(call)
     innermost_common_block(site.recovered, [call, site.recovered.statement_of(product)])
     (name,) = site.free_locals(["gate_up"])
+    halved = site.expression(cut)
+    stmt = site.recovered.statement_of(halved) if halved is not None else None
+    dead = [stmt] if stmt is not None and unread(site.recovered, stmt, product) else []
+    kept = [] if dead == [first] else [Change("replace", call, name)]
     return [
         Change("before", first, f"{name} = {site.recovered.segment(call)}", (name,)),
-        Change("replace", call, name),
+        *kept,
+        *(Change("delete", stmt) for stmt in dead),
         Change("replace", product, f"{site.recovered.self_name}.{kernel}({name})"),
     ]
 
