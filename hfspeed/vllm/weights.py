@@ -147,9 +147,10 @@ class Loader:
     def _missing(self, root: nn.Module, values: dict[str, Any], filled: dict[Slot, str]) -> list[str]:
         """Names in the author's state dict whose slots on this stage are empty."""
         done = {(id(values[slot.target]), slot.part) for slot in filled}
+        copies = {tied: [Slot(tied)] for tied, target in self.ties.items() if target not in values}
         return [
             source
-            for source, slots in self.slots.items()
+            for source, slots in (self.slots | copies).items()
             for slot in slots
             if slot.target in values
             and (id(values[slot.target]), slot.part) not in done

@@ -33,9 +33,8 @@ def test_eager(serving: ModuleType, checkpoint: Checkpoint, name: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_chunked_prefill_and_prefix_caching(serving: ModuleType, checkpoint: Checkpoint) -> None:
-    answer = serving.serve(
-        checkpoint("gemma2"), max_num_batched_tokens=32, max_num_seqs=4, enable_prefix_caching=True, repeats=2
-    )
+    settings = {"max_num_batched_tokens": 32, "max_num_seqs": 4, "enable_prefix_caching": True, "block_size": 32}
+    answer = serving.serve(checkpoint("gemma2"), repeats=2, **settings)
     right(serving, answer)
     assert answer["cached"] > 0
 
