@@ -17,6 +17,10 @@ MOVED = {"rotary_emb.inv_freq": r"rotary_emb\.inv_freq$", "position_ids": r"(^|\
 """Buffers that older checkpoints hold under other paths; by how the model's own buffers end."""
 
 
+class UnknownTensorError(CheckpointError):
+    """A name on disk that the model has no place for, and that nobody declared ignorable."""
+
+
 def resolver(model: Any, state_names: Iterable[str] | None = None) -> Callable[[str], str | None]:
     """How a name on disk reads in the state dict of ``model``, the author's own module (on meta will do).
 
@@ -25,7 +29,8 @@ def resolver(model: Any, state_names: Iterable[str] | None = None) -> Callable[[
     Feed names in sorted order, as transformers does: some of its renames depend on those before.
 
     Raises (from the function returned):
-        CheckpointError: nobody knows the name, or transformers would compute the tensor from others.
+        UnknownTensorError: nobody knows the name.
+        CheckpointError: transformers would compute the tensor from others.
     """
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
@@ -53,7 +58,7 @@ def resolver(model: Any, state_names: Iterable[str] | None = None) -> Callable[[
             return str(plain)
         if any(pattern.search(name) or pattern.search(renamed) for pattern in ignored):
             return None
-        raise CheckpointError(f"{subject}: {name} is on disk, but the model has no such tensor")
+        raise UnknownTensorError(f"{subject}: {name} is on disk, but the model has no such tensor")
 
     return resolve
 
@@ -85,9 +90,7 @@ def check(folder: Path, model_class: type[Any], config: Any) -> dict[str, str]:
     for name in sorted(tensors):
         try:
             target = resolve(name)
-        except CheckpointError as error:
-            if "no such tensor" not in str(error):
-                raise
+        except UnknownTensorError:
             extra.append(name)
             continue
         if target in filled.values():

@@ -42,7 +42,8 @@ def module_of(file: Path) -> ModuleType:
         UsageError: the file cannot be a module (missing, or a name Python cannot import).
         SubjectError: it does not parse, or it raises while it is imported.
     """
-    file = file.resolve()
+    # not the file itself: in a Hub cache it is a link to a blob without a name
+    file = file.parent.resolve() / file.name
     if not file.is_file():
         raise UsageError(f"{file} does not exist; expected a modeling file, a folder with config.json or a model type")
     _parse(file)

@@ -12,7 +12,7 @@ from typing import Any
 
 from hfspeed.errors import SubjectError, UsageError
 from hfspeed.planner.build import build, randomise
-from hfspeed.planner.import_file import AUTHOR_ERRORS, module_of, told, where
+from hfspeed.planner.import_file import AUTHOR_ERRORS, module_of, told
 
 __all__ = ["Subject", "build", "load", "model_class_of", "randomise"]
 
@@ -94,15 +94,15 @@ def _from_folder(name: str, folder: Path, trust: bool) -> Subject:
     auto = values.get("auto_map") or {}
     if not isinstance(auto, dict):
         raise SubjectError(f"{folder / 'config.json'}: `auto_map` must be an object of class names, found {auto!r}")
-    own = {key: value for key, value in auto.items() if key in ("AutoConfig", "AutoModelForCausalLM")}
+    own = {key: str(value) for key, value in auto.items() if key in ("AutoConfig", "AutoModelForCausalLM")}
     if own and not trust:
         raise UsageError(
-            f"{name} brings its own code ({', '.join(map(str, own.values()))}), which runs on your machine; "
+            f"{name} brings its own code ({', '.join(own.values())}), which runs on your machine; "
             "read it, then pass --trust-remote-code"
         )
-    config = _read_config(folder, values, trust)
+    config = _read_config(folder, values, own.get("AutoConfig"))
     if "AutoModelForCausalLM" in own:
-        return _subject(name, folder, config, _own_class(folder, str(own["AutoModelForCausalLM"])))
+        return _subject(name, folder, config, _checked(own["AutoModelForCausalLM"], folder))
     return _subject(name, folder, config, model_class_of(config, name))
 
 
@@ -119,47 +119,49 @@ def _config_json(folder: Path) -> dict[str, Any]:
     return values
 
 
-def _read_config(folder: Path, values: dict[str, Any], trust: bool) -> Any:
-    from transformers import AutoConfig
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+def _read_config(folder: Path, values: dict[str, Any], own: str | None) -> Any:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 
-    file = folder / "config.json"
-    own = "AutoConfig" in (values.get("auto_map") or {})
+    if own is not None:
+        return _configured(_own_class(own, folder), folder)
     kind = values.get("model_type")
-    if not own and kind not in CONFIG_MAPPING_NAMES:
+    if kind not in CONFIG_MAPPING_NAMES:
         near = difflib.get_close_matches(str(kind), list(CONFIG_MAPPING_NAMES), 3)
         hint = f"did you mean {' or '.join(near)}? Else " if near else ""
         raise SubjectError(
-            f"{file}: model_type is {kind!r}, which the installed transformers does not know; {hint}name the "
-            "repository's own classes in `auto_map` (AutoConfig, AutoModelForCausalLM)"
+            f"{folder / 'config.json'}: model_type is {kind!r}, which the installed transformers does not know; {hint}"
+            "name the repository's own classes in `auto_map` (AutoConfig, AutoModelForCausalLM)"
         )
-    try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=trust and own, local_files_only=True)
-    except AUTHOR_ERRORS as error:
-        place = where(error, folder) or file
-        raise SubjectError(f"{place}: the configuration cannot be read: {told(error)}; mend config.json") from error
+    return _configured(CONFIG_MAPPING[kind], folder)
 
 
-def _own_class(folder: Path, reference: str) -> type[Any]:
-    from transformers.dynamic_module_utils import get_class_from_dynamic_module
+def _own_class(reference: str, folder: Path) -> Any:
+    """What ``auto_map`` names: from the user's own file, so that refusals tell its lines, or another repository's."""
+    if "--" in reference:
+        from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-    stem = reference.rpartition("--")[2].partition(".")[0]
+        try:
+            return get_class_from_dynamic_module(reference, str(folder), local_files_only=True)
+        except AUTHOR_ERRORS as error:
+            raise SubjectError(f"{folder / 'config.json'}: {reference} cannot be imported: {told(error)}") from error
+    stem, _, name = reference.rpartition(".")
     file = folder / f"{stem}.py"
-    if "--" not in reference and not file.is_file():
+    if not file.is_file():
         raise SubjectError(f"{folder / 'config.json'}: `auto_map` names {reference}, but {file} does not exist")
-    try:
-        compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
-        found = get_class_from_dynamic_module(reference, str(folder), local_files_only=True)
-    except AUTHOR_ERRORS as error:
-        raise SubjectError(f"{where(error, folder) or file}: {reference} cannot be imported: {told(error)}") from error
-    return _checked(found, reference)
+    found = getattr(module_of(file), name, None)
+    if found is None:
+        raise SubjectError(f"{folder / 'config.json'}: `auto_map` names {reference}, but {file} has no {name}")
+    return found
 
 
-def _checked(found: object, reference: str) -> type[Any]:
+def _checked(reference: str, folder: Path) -> type[Any]:
     from transformers import PreTrainedModel
 
+    found = _own_class(reference, folder)
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
-        raise SubjectError(f"{reference} is not a PreTrainedModel; hfspeed plans ForCausalLM classes")
+        raise SubjectError(
+            f"{folder / 'config.json'}: {reference} is not a PreTrainedModel; name a ...ForCausalLM in `auto_map`"
+        )
     return found
 
 

@@ -100,7 +100,22 @@ def test_own_code_needs_trust(tmp_path: Path) -> None:
 def test_own_code_with_trust(tmp_path: Path) -> None:
     subject = load(str(_own_code(tmp_path)), trust_remote_code=True)
     assert (subject.model_class.__name__, subject.config.width) == ("OddForCausalLM", 96)
+    assert subject.file == tmp_path / "modeling_odd.py", "the user's own file, not a copy"
     assert build(subject.model_class, subject.config).get_output_embeddings() is not None
+
+
+def test_a_repository_in_the_hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "models--me--odd" / "snapshots" / ("0" * 40)
+    refs = tmp_path / "models--me--odd" / "refs"
+    for folder in (blobs, snapshot, refs):
+        folder.mkdir(parents=True)
+    (refs / "main").write_text("0" * 40)
+    for file in _own_code(blobs).iterdir():
+        blob = file.rename(blobs / file.stem)
+        (snapshot / file.name).symlink_to(blob)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    subject = load("me/odd", trust_remote_code=True)
+    assert (subject.folder, subject.file) == (snapshot, snapshot / "modeling_odd.py")
 
 
 def test_the_class_that_architectures_name() -> None:
