@@ -7,13 +7,16 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import nn
 
-from hfspeed.plan import Heads, Op, Stacked, Tie, Weight
+from hfspeed.plan import Heads, Norm, Op, Stacked, Tie, Weight
 
 
 def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...], tuple[Tie, ...]]:
     """Weights and ties; the first name of a shared tensor is the one that is loaded."""
     parts: dict[str, tuple[str, int | None]] = {}
+    norms = set()
     for op in ops:
+        if isinstance(op, Norm):
+            norms.add(op.path)
         if isinstance(op, (Heads, Stacked)):
             outer = op.path.rpartition(".")[0]
             for number, part in enumerate(op.parts):
@@ -28,6 +31,8 @@ def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...
         first[id(tensor)] = name
         module, _, leaf = name.rpartition(".")
         path, number = parts.get(module, (module, None))
+        if module in norms:
+            leaf = "weight"  # its only parameter, whatever the author calls it
         weights.append(Weight(name, f"{path}.{leaf}" if path else leaf, number))
     return tuple(weights), tuple(ties)
 
