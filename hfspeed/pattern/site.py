@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from torch import fx, nn
 
@@ -63,7 +63,7 @@ class Site:
         Raises:
             Refused: it cannot be recovered.
         """
-        return recover(self.call.cls)
+        return _recovered(self.call.cls)
 
     def below(self, name: str) -> str:
         """The dotted path in the model of the child ``name``."""
@@ -140,3 +140,9 @@ class Site:
     def text(self) -> str:
         """The forward with every change applied."""
         return changed(self.recovered, self.changes)
+
+
+@lru_cache(maxsize=1024)
+def _recovered(cls: type[nn.Module]) -> Recovered:
+    """Many instances share one class, and so one tree of its forward."""
+    return recover(cls)
