@@ -47,9 +47,9 @@ def check(
         trust_remote_code=trust_remote_code,
         limits=Limits(time_limit, memory_limit),
     )
-    outcome = run(request)
     if missing and not static:
         _note(f'only read, not planned: {" and ".join(missing)} not installed; run: pip install "hfspeed[torch]"')
+    outcome = run(request)
     for note in outcome.notes:
         _note(note)
     _print(outcome.findings, output_format)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from hfspeed.errors import UsageError
 from hfspeed.lint.engine import read
 from hfspeed.lint.facts import Facts
 from hfspeed.lint.finding import Finding
@@ -39,16 +40,23 @@ class Limits:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the child said: the file it looked at, refusals, or why there are none."""
+    """What the child said: the file it looked at, refusals, or why there are none, and whether it is the request."""
 
     file: str | None
     refusals: tuple[Refusal, ...]
     error: str | None
+    usage: bool = False
 
 
 def deep(model: str, *, trust_remote_code: bool, limits: Limits) -> tuple[Path | None, list[Finding]]:
-    """Plan ``model`` in a child process; the file it is defined in, and every refusal as a finding."""
+    """Plan ``model`` in a child process; the file it is defined in, and every refusal as a finding.
+
+    Raises:
+        UsageError: there is no such model, or its code may not be run.
+    """
     answer = ask(model, trust_remote_code=trust_remote_code, limits=limits)
+    if answer.usage:
+        raise UsageError(answer.error or model)
     file = _as_named(answer.file, model) if answer.file else None
     if answer.error is not None:
         rule = find("HFS901")
@@ -115,7 +123,7 @@ def _read(text: str) -> Answer:
     try:
         raw: dict[str, Any] = json.loads(text)
         refusals = tuple(_refusal(one) for one in raw["refusals"])
-        return Answer(raw["file"], refusals, raw["error"])
+        return Answer(raw["file"], refusals, raw["error"], raw["usage"])
     except (ValueError, KeyError, TypeError) as error:
         return Answer(None, (), f"its answer cannot be read: {error!r}")
 

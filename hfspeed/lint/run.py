@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hfspeed.errors import UsageError
 from hfspeed.lint.deep import Limits, deep
 from hfspeed.lint.engine import check, choose, files_in, read
 from hfspeed.lint.facts import Facts
@@ -54,7 +55,7 @@ def run(request: Request) -> Outcome:
     found: list[Finding] = []
     notes: list[str] = []
     for subject in dict.fromkeys(request.subjects):
-        if _is_model(subject) and request.planned:
+        if _is_model(subject):
             found += _of_model(subject, request, chosen)
         else:
             found += _of_files(files_in(Path(subject)), request, chosen, notes)
@@ -79,6 +80,8 @@ def _of_files(files: Iterable[Path], request: Request, chosen: list[Rule], notes
 
 
 def _of_model(name: str, request: Request, chosen: list[Rule]) -> list[Finding]:
+    if not request.planned:
+        raise UsageError(f"{name} does not exist here; a model by its name can only be planned, not read with --static")
     file, found = _planned(name, request)
     read_there = check(read(file), chosen) if file else []
     return read_there + _news(found, read_there)

@@ -12,7 +12,7 @@ import resource
 from dataclasses import asdict
 from typing import Any
 
-from hfspeed.errors import HfspeedError, RefusedError
+from hfspeed.errors import HfspeedError, RefusedError, UsageError
 from hfspeed.refusal import Refusal
 
 
@@ -20,8 +20,8 @@ def findings(model: str, *, trust_remote_code: bool = False) -> dict[str, Any]:
     """Plan ``model`` and say what was refused.
 
     Returns:
-        ``file``, the modeling file or ``None``; ``refusals``, each as an object of its fields; and ``error``,
-        why there is no plan, or ``None``.
+        ``file``, the modeling file or ``None``; ``refusals``, each as an object of its fields; ``error``, why there
+        is no plan, or ``None``; and ``usage``, whether the error is that there is no such model to plan.
     """
     from hfspeed.planner.decide import decide
     from hfspeed.planner.load import load
@@ -34,7 +34,7 @@ def findings(model: str, *, trust_remote_code: bool = False) -> dict[str, Any]:
     except RefusedError as error:
         return _answer(file, error.refusals, None)
     except HfspeedError as error:
-        return _answer(file, (), str(error))
+        return _answer(file, (), error)
     return _answer(file, refusals, None)
 
 
@@ -46,15 +46,18 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=0, help="limit in GiB; 0 is none")
     arguments = parser.parse_args()
     if arguments.memory:
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
         limit = int(arguments.memory * 2**30)
+        limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
         os.dup2(2, 1)
         json.dump(findings(arguments.model, trust_remote_code=arguments.trust_remote_code), answer)
 
 
-def _answer(file: str | None, refusals: tuple[Refusal, ...], error: str | None) -> dict[str, Any]:
-    return {"file": file, "refusals": [asdict(refusal) for refusal in refusals], "error": error}
+def _answer(file: str | None, refusals: tuple[Refusal, ...], error: HfspeedError | None) -> dict[str, Any]:
+    told = [asdict(refusal) for refusal in refusals]
+    return {"file": file, "refusals": told, "error": error and str(error), "usage": isinstance(error, UsageError)}
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hfspeed.errors import UsageError
 from hfspeed.lint import deep as module
 from hfspeed.lint.deep import Limits, ask, deep
 from hfspeed.lint.run import Request, run
@@ -26,7 +27,7 @@ def child(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, *refusals: dict[str, Any], file: str | None = "m.py") -> None:
-    answer = json.dumps({"file": file, "refusals": refusals, "error": None})
+    answer = json.dumps({"file": file, "refusals": refusals, "error": None, "usage": False})
     child(monkeypatch, f"print({answer!r})")
 
 
@@ -39,7 +40,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, *refusals: dict[str, Any], file: 
         ("import ctypes; ctypes.string_at(0)", "it was ended by SIGSEGV"),
         ("import os; os._exit(0)", "it ended without an answer"),
         ("print('hello')", "its answer cannot be read"),
-        ('print(\'{"file": null, "refusals": [{}], "error": null}\')', "its answer cannot be read"),
+        ('print(\'{"file": null, "refusals": [{}], "error": null, "usage": false}\')', "its answer cannot be read"),
         ("print('x' * 50_000_000)", "its answer cannot be read"),
         ("import sys; sys.stderr.write('y' * 50_000_000); sys.exit(1)", "it ended with 1: yyy"),
     ],
@@ -146,6 +147,19 @@ def test_a_rule_found_by_reading_is_not_told_again(monkeypatch: pytest.MonkeyPat
     answering(monkeypatch, {**REFUSAL, "reason": "no-interface", "place": {**PLACE, "file": str(file)}}, file=str(file))
     found = run(Request((str(file),), planned=True, limits=FAST)).findings
     assert [(finding.code, finding.place.line) for finding in found] == [("HFS101", 3)]
+
+
+def test_what_is_no_model_is_a_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = json.dumps({"file": None, "refusals": [], "error": "no such model", "usage": True})
+    child(monkeypatch, f"print({answer!r})")
+    with pytest.raises(UsageError, match="no such model"):
+        deep("m", trust_remote_code=False, limits=FAST)
+
+
+@pytest.mark.slow
+def test_the_real_child_knows_no_such_model() -> None:
+    pytest.importorskip("transformers")
+    assert ask("nothing-of-this-name", trust_remote_code=False, limits=Limits(seconds=120)).usage
 
 
 @pytest.mark.slow
