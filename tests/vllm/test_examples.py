@@ -1,0 +1,53 @@
+"""The examples, served from their own code with trust_remote_code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+OURS = "hfspeed.vllm.models.causal.TransformersForCausalLM"
+TINY = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 256,
+    "max_position_embeddings": 256,
+}
+
+
+def write(folder: Path, name: str) -> Path:
+    """A tiny checkpoint of an example, with what transformers answers to it."""
+    import torch
+    from checkpoints import PROMPTS, _greedy
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    source = ROOT / "examples" / name
+    config = AutoConfig.from_pretrained(source, trust_remote_code=True, **TINY)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, trust_remote_code=True, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(folder)
+    for file in source.glob("*.py"):
+        shutil.copyfile(file, folder / file.name)
+    (folder / "expected.json").write_text(json.dumps([_greedy(model, prompt) for prompt in PROMPTS]))
+    return folder
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["smollm", "plain"])
+def test_served(serving: ModuleType, tmp_path: Path, name: str) -> None:
+    answer = serving.serve(write(tmp_path / name, name), trust_remote_code=True)
+    assert "error" not in answer, answer.get("trace") or answer["error"]
+    assert set(answer["served"]) == {OURS}
+    assert answer["tokens"]
+    assert answer["apart"] < serving.TOLERANCE
