@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hfspeed.errors import PlanError, UsageError
+from hfspeed.cli.layout import possible
 
 
 def plan(
@@ -27,15 +27,12 @@ def plan(
     """
     from rich.console import Console
 
-    from hfspeed.plan import json, laws, text
+    from hfspeed.plan import json, text
     from hfspeed.planner.load import load
     from hfspeed.planner.serve import planned
 
     with Console(stderr=True).status(f"planning {model}"):
         decided, _ = planned(load(model, trust_remote_code=trust_remote_code))
-    try:
-        laws.verify(decided, ranks=tp, stages=pp)
-    except PlanError as error:
-        raise UsageError(f"not with --tp {tp} --pp {pp}: {error}") from error
+    possible(decided, ranks=tp, stages=pp)
     told = json.dumps(decided, indent=2) + "\n" if form == "json" else text.render(decided, ranks=tp, stages=pp)
     sys.stdout.write(told)

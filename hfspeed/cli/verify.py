@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hfspeed.cli.layout import possible
 from hfspeed.errors import RefusedError, UsageError
 from hfspeed.refusal import Reason
 
@@ -46,8 +48,7 @@ def verify(
     try:
         with progress.status(f"planning {model}, shrunken"):
             plan, small = small_plan(load(model, trust_remote_code=trust_remote_code))
-        cases = [(t, p, d) for d in dtypes for t in _able(plan, ranks, "tensor") for p in _able(plan, stages, "stages")]
-        for count, cut, kind in cases:
+        for kind, (count, cut) in product(dtypes, _cases(plan, ranks, stages)):
             with progress.status(f"{kind}, {count} ranks, {cut} stages"):
                 proofs = _proven(plan, small.model, count, cut, kind)
             print(_equal(proofs, count, cut, kind))
@@ -77,16 +78,13 @@ def _dtypes(text: str) -> list[str]:
     return list(dict.fromkeys(pieces))
 
 
-def _able(plan: Plan, asked: list[int] | None, axis: str) -> list[int]:
-    """The numbers to run; one that was asked for and that the plan rules out is an error, with its reason."""
-    able = plan.tensor if axis == "tensor" else plan.stages is not None
-    if asked is None:
-        return [1, 2] if able else [1]
-    if able or asked == [1]:
-        return asked
-    why = "\n".join(f"  {one}" for one in plan.refusals if one.wanted in {axis, "pipeline"})
-    what = "split over ranks (--tp)" if axis == "tensor" else "cut into stages (--pp)"
-    raise UsageError(f"{plan.architecture} cannot be {what}:\n{why or '  the plan does not say why'}")
+def _cases(plan: Plan, ranks: list[int] | None, stages: list[int] | None) -> list[tuple[int, int]]:
+    """The layouts to run: those asked for, which must be possible, or one and two of what can be."""
+    counts = ranks or ([1, 2] if plan.tensor else [1])
+    cuts = stages or ([1, 2] if plan.stages is not None and plan.stages.count > 1 else [1])
+    for count, cut in product(counts, cuts):
+        possible(plan, ranks=count, stages=cut)
+    return list(product(counts, cuts))
 
 
 def _proven(plan: Plan, model: Any, count: int, cut: int, kind: str) -> list[Proof]:

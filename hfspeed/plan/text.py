@@ -32,7 +32,7 @@ def render(plan: Plan, *, ranks: int = 1, stages: int = 1, errors: bool = True) 
         _section("stages", _stages(plan, stages)),
         _section("wrapper", _wrapper(plan)),
         _section("proofs", _proofs(plan.proofs, errors)),
-        _section("refused", _refused(plan.refusals)),
+        _section("refused", refused(plan.refusals)),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -72,6 +72,20 @@ def order(op: Op) -> tuple[object, ...]:
 def diff(old: str, new: str, *, names: tuple[str, str] = ("old", "new")) -> str:
     """What changed between two rendered plans, as a unified diff; empty when nothing did."""
     return "\n".join(unified_diff(old.splitlines(), new.splitlines(), *names, n=2, lineterm=""))
+
+
+def refused(refusals: Iterable[Refusal]) -> Iterator[str]:
+    """Refusals as lines; those that differ only in the module are told once."""
+    alike: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for one in refusals:
+        place = f"{one.place}".rpartition("site-packages/")[2] if one.place else ""
+        alike.setdefault((one.wanted, str(one.reason), one.found, place, one.help), []).append(one.module)
+    for (wanted, reason, found, place, help_), modules in alike.items():
+        at = ", ".join(paths.merge(module for module in modules if module))
+        yield f"{wanted} in {at} ({reason})" if at else f"{wanted} ({reason})"
+        yield f"  {place}: {found}" if place else f"  {found}"
+        if help_:
+            yield f"  help: {help_}"
 
 
 def _header(plan: Plan, ranks: int, stages: int) -> str:
@@ -144,20 +158,6 @@ def _proofs(proofs: tuple[Proof, ...], errors: bool) -> Iterator[str]:
     for method, found in methods.items():
         yield method
         yield from (f"  {proof.error:.1e}  {proof.claim}" if errors else f"  {proof.claim}" for proof in found)
-
-
-def _refused(refusals: tuple[Refusal, ...]) -> Iterator[str]:
-    """Refusals that differ only in the module are told once."""
-    alike: dict[tuple[str, str, str, str, str], list[str]] = {}
-    for one in refusals:
-        place = f"{one.place}".rpartition("site-packages/")[2] if one.place else ""
-        alike.setdefault((one.wanted, str(one.reason), one.found, place, one.help), []).append(one.module)
-    for (wanted, reason, found, place, help_), modules in alike.items():
-        at = ", ".join(paths.merge(module for module in modules if module))
-        yield f"{wanted} in {at} ({reason})" if at else f"{wanted} ({reason})"
-        yield f"  {place}: {found}" if place else f"  {found}"
-        if help_:
-            yield f"  help: {help_}"
 
 
 def _section(title: str, found: Iterable[str]) -> str:

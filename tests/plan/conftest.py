@@ -63,6 +63,11 @@ def _weights(at: str):
 
 @pytest.fixture(scope="session")
 def plan() -> Plan:
+    return lawful()
+
+
+def lawful() -> Plan:
+    """Four layers with one op of nearly every kind in each."""
     paths = [f"model.layers.{layer}" for layer in range(LAYERS)]
     ops = [op for layer, at in enumerate(paths) for op in _layer(at, 8 if layer % 2 else None)]
     weights = [weight for at in paths for weight in _weights(at)]

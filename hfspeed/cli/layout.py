@@ -1,0 +1,32 @@
+"""Whether a plan can be laid out on the ranks and stages that somebody asked for, and if not, why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hfspeed.errors import UsageError
+
+if TYPE_CHECKING:
+    from hfspeed.plan import Plan
+
+
+def possible(plan: Plan, *, ranks: int, stages: int) -> None:
+    """Check a layout.
+
+    Raises:
+        UsageError: the plan rules it out; the message has its refusals, or the sizes that do not divide.
+    """
+    from hfspeed.plan import laws, text
+
+    asked = f"--tp {ranks} --pp {stages}"
+    for wanted, able, axes in (
+        (ranks > 1, plan.tensor, {"tensor"}),
+        (stages > 1, plan.stages is not None, {"stages", "pipeline"}),
+    ):
+        if wanted and not able:
+            what = "split over ranks" if axes == {"tensor"} else "cut into stages"
+            why = text.refused(one for one in plan.refusals if one.wanted in axes)
+            told = "\n".join(f"  {line}" for line in why) or "  the plan does not say why"
+            raise UsageError(f"{asked}: {plan.architecture} cannot be {what}:\n{told}")
+    if broken := laws.once([*laws.division(plan, ranks), *laws.partition(plan, stages)]):
+        raise UsageError(f"{asked}: {plan.architecture} cannot be laid out so:\n" + "\n".join(f"  {x}" for x in broken))

@@ -1,0 +1,71 @@
+"""``plan`` prints the canonical text or JSON on stdout, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from hfspeed.cli.app import main
+from hfspeed.errors import RefusedError
+from hfspeed.plan import json as plan_json
+from hfspeed.plan import text
+from hfspeed.refusal import Reason, Refusal
+
+LITERAL = Path(__file__).parent.parent / "plan" / "conftest.py"
+
+
+@pytest.fixture(scope="module")
+def plan():
+    spec = importlib.util.spec_from_file_location("literal_plan", LITERAL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.lawful()
+
+
+@pytest.fixture(autouse=True)
+def planner(plan, monkeypatch):
+    pytest.importorskip("transformers")
+
+    def planned(name):
+        if name == "refused":
+            raise RefusedError(name, (Refusal("attention", Reason.NO_INTERFACE, "no call", "m.attn"),))
+        return plan, None
+
+    monkeypatch.setattr("hfspeed.planner.load.load", lambda name, *, trust_remote_code: name)
+    monkeypatch.setattr("hfspeed.planner.serve.planned", planned)
+
+
+def _run(capsys, *arguments):
+    with pytest.raises(SystemExit) as exited:
+        main(["plan", *arguments])
+    shown = capsys.readouterr()
+    return exited.value.code or 0, shown.out, shown.err
+
+
+def test_text(plan, capsys):
+    assert _run(capsys, "some/model") == (0, text.render(plan), "")
+    assert _run(capsys, "some/model", "--tp", "4", "--pp", "2") == (0, text.render(plan, ranks=4, stages=2), "")
+
+
+def test_json(plan, capsys):
+    code, out, _ = _run(capsys, "some/model", "--format", "json")
+    assert code == 0
+    assert plan_json.loads(out) == plan
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("some/model", "--tp", "3"), "--tp 3 --pp 1: TinyForCausalLM cannot be laid out so:\n  model.layers"),
+        (("some/model", "--pp", "9"), "model.layers has 4 layers, too few for 9 stages"),
+        (("some/model", "--tp", "0"), "Error"),
+        (("some/model", "--format", "yaml"), "yaml"),
+        (("refused",), "m.attn: no call (no-interface)"),
+    ],
+)
+def test_what_cannot_be_shown(capsys, arguments, told):
+    code, out, err = _run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert told in err
