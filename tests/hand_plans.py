@@ -143,7 +143,7 @@ def _forwards(stem: str, module: str, count: int, family: str) -> tuple[Forward,
     decoder = _text(getattr(source, f"{stem}Model").forward).replace("@auto_docstring\n", "")
     for before, after in (
         (r"(    \*\*kwargs:)", r"    intermediate=None,\n\1"),
-        (r"(    for .*decoder_layer in)", r"    if intermediate is not None:\n        hidden_states = intermediate\n\1"),
+        (r"(    for .*_layer in)", r"    if intermediate is not None:\n        hidden_states = intermediate\n\1"),
         (r"(    hidden_states = self\.norm)", r"    if self.hands_on:\n        return hidden_states\n\1"),
     ):
         decoder = re.sub(before, after, decoder, count=1)
