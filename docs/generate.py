@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 RULES = """# Rules
 
-`hfspeed check` tells these, `hfspeed rule CODE` explains one. Most lend their words to a [reason](refusals.md#refusals) of the planner.
+`hfspeed check` tells these, `hfspeed rule CODE` explains one. Most lend their words to a
+[refusal](refusals.md#refusals) of the planner.
 
 | code | name | severity |
 |---|---|---|
