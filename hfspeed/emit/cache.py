@@ -38,7 +38,7 @@ def digest(plan: Plan) -> str:
 
 
 def stem(plan: Plan) -> str:
-    """The architecture as a module name: ``llama_for_causal_lm``."""
+    """The architecture as a module name: ``tiny_for_causal_lm``."""
     split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plan.architecture)
     return re.sub(r"\W", "_", split).lower()
 

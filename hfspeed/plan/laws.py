@@ -113,7 +113,10 @@ def division(plan: Plan, ranks: int) -> Iterator[str]:
     if ranks > 1 and not plan.tensor:
         yield f"{plan.architecture} cannot be split over {ranks} ranks; the plan's refusals say why"
         return
+    counted = {op.path for op in plan.ops if isinstance(op, Local)}
     for op in plan.ops:
+        if isinstance(op, Attention) and op.path in counted and op.split and op.kv_heads % ranks:
+            yield f"{op.path} counts its heads in attributes, so its {op.kv_heads} key heads cannot repeat on {ranks} ranks"
         if isinstance(op, Column) and (op.units < 1 or op.outputs % op.units):
             yield f"{op.path} has {op.outputs} outputs, which {op.units} units do not divide"
         elif isinstance(op, Heads | Attention) and (op.kv_heads < 1 or op.heads % op.kv_heads):

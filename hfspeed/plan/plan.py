@@ -16,7 +16,7 @@ class Forward:
 
     Attributes:
         name: the emitted class (the author's class name; a number follows when one class has several forms).
-        module: the author's importable module, e.g. ``transformers.models.llama.modeling_llama``.
+        module: the author's importable module, e.g. ``transformers.models.tiny.modeling_tiny``.
         base: the author's class in it.
         text: the whole ``def forward`` with its decorators, dedented, as emitted.
         notes: what was changed, one phrase each (``"q_proj + k_proj + v_proj -> qkv_proj"``).

@@ -10,7 +10,7 @@ class Proof:
     """One numerical proof.
 
     Attributes:
-        claim: what is proven, e.g. ``"heads in LlamaAttention"``.
+        claim: what is proven, e.g. ``"heads at model.layers.*.self_attn.qkv_proj"``.
         method: what was run, e.g. ``"author's forward against emitted, float64, 2 ranks"``.
         error: the largest absolute difference, relative to the largest magnitude of the author's result.
         bound: the difference that would have refused it.

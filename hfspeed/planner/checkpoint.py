@@ -49,7 +49,7 @@ def resolver(model: Any, state_names: Iterable[str] | None = None) -> Callable[[
         if renamed in names and converter is not None:
             raise CheckpointError(
                 f"{subject}: {name} is converted on loading ({converter} -> {renamed}), which hfspeed does not do; "
-                "load the checkpoint with transformers once and save it"
+                "load the checkpoint with transformers and save_pretrained(..., save_original_format=False)"
             )
         if renamed in names:
             return str(renamed)

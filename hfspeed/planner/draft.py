@@ -56,7 +56,7 @@ class Draft:
 
 def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
     """The plan of one study; the same code decides for the small model and for the large one."""
-    work = Draft(study, verdicts, wrapper(study.model, study.recording.calls[""]))
+    work = Draft(study, verdicts, wrapper(study.model, study.recording))
     _replacements(work)
     splits = _splits(work)
     _fusions(work, splits)

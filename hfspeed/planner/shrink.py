@@ -58,13 +58,13 @@ class _Search:
         if self.now.error:
             raise SubjectError(self.now.error)
 
-    def outcome(self, values: Mapping[Spot, Any]) -> Outcome:
+    def outcome(self, values: Mapping[Spot, Any], device: str = "meta") -> Outcome:
         self.trials += 1
         try:
             changed = remake(self.config, {**self.values, **values})
         except AUTHOR_ERRORS as error:
             return Outcome(0, 0, error=told(error))
-        return attempt(self.model_class, changed, run=self.runs)
+        return attempt(self.model_class, changed, device=device, run=self.runs or device != "meta")
 
     def keep(self, values: Mapping[Spot, Any], outcome: Outcome) -> None:
         self.values |= values
@@ -233,17 +233,22 @@ class _Search:
                 f"{self.model_class.__name__}: {self.now.size / 1e6:.0f} million parameters remain after shrinking "
                 f"(at most {LIMIT // 10**6}); give it a configuration whose sizes are plain integers"
             )
-        config = remake(self.config, self.values)
-        outcome = attempt(self.model_class, config, device="cpu")
+        outcome = self.outcome({}, "cpu")
         if not outcome.error:
-            return config
-        # on meta no index is out of range, so a table of positions may have become too short
-        short = {spot: 2 * value for spot, value in self.values.items() if value in range(STEPS[0], TOKENS)}
-        for longer in [*({spot: value} for spot, value in short.items()), short]:
-            config = remake(self.config, {**self.values, **longer})
-            if not attempt(self.model_class, config, device="cpu").error:
-                return config
+            return remake(self.config, self.values)
+        for mended in self.mendings():
+            if not self.outcome(mended, "cpu").error:
+                return remake(self.config, {**self.values, **mended})
         raise SubjectError(f"{self.model_class.__name__} does not run with small sizes: {outcome.error}")
+
+    def mendings(self) -> Iterator[dict[Spot, Any]]:
+        """What meta could not see: a table of positions that is too short, since there no index is out of range."""
+        short = {spot: 2 * value for spot, value in self.values.items() if value in range(STEPS[0], TOKENS)}
+        yield from ({spot: value} for spot, value in short.items())
+        yield short
+        for spot in reversed(self.values):
+            if spot in self.first and self.outcome({spot: self.first[spot]}).size <= LIMIT:
+                yield {spot: self.first[spot]}
 
 
 def _text_path(config: Any) -> tuple[str, ...]:

@@ -9,18 +9,18 @@ from torch import fx, nn
 
 from hfspeed.errors import SubjectError
 from hfspeed.graph.nodes import function_name
-from hfspeed.graph.record import Call
+from hfspeed.graph.record import Recording
 from hfspeed.plan import Wrapper
 
 _PASSED = ("input_ids", "position_ids", "inputs_embeds")
 
 
-def wrapper(model: Any, call: Call) -> Wrapper:
+def wrapper(model: Any, recording: Recording) -> Wrapper:
     """Read the wrapper's parts off the author's module and its recorded call.
 
     Args:
         model: the author's ``ForCausalLM``.
-        call: the recorded call of it.
+        recording: a run of it.
 
     Raises:
         SubjectError: it has no base model or no output projection of its own.
@@ -32,10 +32,15 @@ def wrapper(model: Any, call: Call) -> Wrapper:
             f"{inspect.getfile(type(model))}: {type(model).__name__} has no base model under "
             f"`{base}` (base_model_prefix); keep the decoder in an attribute of that name"
         )
+    if base not in recording.calls:
+        raise SubjectError(
+            f"{inspect.getfile(type(model))}: {type(model).__name__} does not call its base model `{base}` "
+            "as a whole; hfspeed replaces that call when it computes logits"
+        )
     parameters = inspect.signature(inner.forward).parameters
     head = name_of(model, model.get_output_embeddings())
     keywords = tuple(name for name in _PASSED if name in parameters)
-    return Wrapper(base, keywords, head, _after(call.graph, head))
+    return Wrapper(base, keywords, head, _after(recording.calls[""].graph, head))
 
 
 def name_of(model: nn.Module, part: nn.Module | None) -> str:
