@@ -130,6 +130,13 @@ def test_a_tensor_that_transformers_would_compute_is_refused() -> None:
         resolver(model)("model.H_module.layers.0.mlp.gate_up_proj.weight")
 
 
+def test_the_way_out_of_a_conversion_works(tmp_path: Path) -> None:
+    subject = load("hrm_text")
+    small = shrink(subject.config, subject.model_class, layers=1)
+    build(subject.model_class, small, device="cpu").save_pretrained(tmp_path, save_original_format=False)
+    assert check(tmp_path, subject.model_class, small)
+
+
 def test_resolving_agrees_with_transformers(tmp_path: Path) -> None:
     _saved(tmp_path)
 
