@@ -113,10 +113,8 @@ def division(plan: Plan, ranks: int) -> Iterator[str]:
     if ranks > 1 and not plan.tensor:
         yield f"{plan.architecture} cannot be split over {ranks} ranks; the plan's refusals say why"
         return
-    counted = {op.path for op in plan.ops if isinstance(op, Local)}
+    yield from _key_widths(plan, ranks)
     for op in plan.ops:
-        if isinstance(op, Attention) and op.path in counted and op.split and op.kv_heads % ranks:
-            yield f"{op.path} counts its heads in attributes, so its {op.kv_heads} key heads cannot repeat on {ranks} ranks"
         if isinstance(op, Column) and (op.units < 1 or op.outputs % op.units):
             yield f"{op.path} has {op.outputs} outputs, which {op.units} units do not divide"
         elif isinstance(op, Heads | Attention) and (op.kv_heads < 1 or op.heads % op.kv_heads):
@@ -126,6 +124,17 @@ def division(plan: Plan, ranks: int) -> Iterator[str]:
         elif not shares.divides(op, ranks):
             able = ", ".join(str(number) for number in shares.workable(op))
             yield f"{op.path} cannot be split over {ranks} ranks ({_counts(op)}); it can over {able}"
+
+
+def _key_widths(plan: Plan, ranks: int) -> Iterator[str]:
+    """A width of all key heads is no plain share where key heads repeat on several ranks."""
+    repeated = {op.path: op for op in plan.ops if isinstance(op, Attention) and op.split and op.kv_heads % ranks}
+    for op in plan.ops:
+        if isinstance(op, Local) and (attention := repeated.get(op.path)):
+            heads, keys = attention.heads, attention.kv_heads
+            counts = {heads, heads * attention.head_size, heads * attention.value_size, keys}
+            if op.whole not in counts:
+                yield f"{op.path}.{op.attribute} = {op.whole} has no share where {keys} key heads repeat on {ranks} ranks"
 
 
 def partition(plan: Plan, count: int) -> Iterator[str]:

@@ -9,9 +9,7 @@ from torch import nn
 from vllm.distributed import get_pp_group
 from vllm.model_executor.models.utils import PPMissingLayer
 
-from hfspeed.errors import RefusedError
 from hfspeed.plan import Plan
-from hfspeed.refusal import Reason, Refusal
 from hfspeed.vllm.versions import stage_span
 
 HANDS_ON = "hands_on"
@@ -41,19 +39,14 @@ def cut(plan: Plan, root: nn.Module) -> frozenset[str]:
     """Put placeholders where modules live on other stages, and tell the decoder whether to hand on.
 
     Args:
-        plan: with stages, if there is more than one.
+        plan: one that can be cut, if there are several stages (`hfspeed.vllm.layout.check`).
         root: the author's ``ForCausalLM``; changed in place.
 
     Returns:
         The paths that are not on this stage.
-
-    Raises:
-        RefusedError: several stages were asked for, and the plan has none.
     """
     group = get_pp_group()
     if plan.stages is None:
-        if group.world_size > 1:
-            raise RefusedError(plan.architecture, _why_not(plan))
         return frozenset()
     stages = plan.stages
     start, end = stage_span(stages.count)
@@ -95,15 +88,3 @@ def empty_tensors(size: int) -> Any:
 def carried(intermediate: Any) -> torch.Tensor | None:
     """The value from the stage before, ``[tokens, size]``; ``None`` on the first stage."""
     return None if intermediate is None else intermediate["hidden_states"]
-
-
-def _why_not(plan: Plan) -> tuple[Refusal, ...]:
-    told = tuple(refusal for refusal in plan.refusals if refusal.wanted in {"stages", "pipeline"})
-    return told or (
-        Refusal(
-            wanted="stages",
-            reason=Reason.NO_DECODER_LAYERS,
-            found="the planner found no list of layers that can be cut into pipeline stages",
-            help="serve it with --pipeline-parallel-size 1",
-        ),
-    )

@@ -20,6 +20,7 @@ from vllm.model_executor.models.interfaces import SupportsLoRA, SupportsPP
 from vllm.sequence import IntermediateTensors
 
 from hfspeed.plan import Embed, Head, Plan
+from hfspeed.vllm import layout
 from hfspeed.vllm.build import build, packed_names
 from hfspeed.vllm.layers.embed import tie
 from hfspeed.vllm.logits import Logits
@@ -51,6 +52,8 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         prepared = prepare(vllm_config)
         self.plan: Plan = prepared.plan
         self.config = vllm_config.model_config.hf_config
+        parallel = vllm_config.parallel_config
+        layout.check(self.plan, ranks=parallel.tensor_parallel_size, stages=parallel.pipeline_parallel_size)
         mark_compile_key(vllm_config, prepared.digest)
         self._name_for_vllm(vllm_config)
         self.loader = Loader(
