@@ -20,6 +20,8 @@ from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
 from hfspeed.graph.positions import Span, forward_code, span_in
+from hfspeed.graph.shadow import READS, Shadows
+from hfspeed.graph.tensors import copied, held, items, tensors
 
 _PATCH = threading.RLock()
 _ACTIVE = threading.local()
@@ -58,11 +60,15 @@ class Call:
 
 @dataclass
 class Recording:
-    """All calls of one run, in the order in which they began; ``again`` lists later calls of a path."""
+    """All calls of one run, in the order in which they began; ``again`` lists later calls of a path.
+
+    ``reads`` are the plain values that the author's code read off tensors, with the module that did.
+    """
 
     model: nn.Module
     calls: dict[str, Call] = field(default_factory=dict)
     again: dict[str, list[Call]] = field(default_factory=dict)
+    reads: list[tuple[str, Any]] = field(default_factory=list)
     output: Any = None
 
 
@@ -79,12 +85,13 @@ class _Open:
 class _Recorder(TorchFunctionMode):
     """Writes torch functions into the graph of the innermost open module call."""
 
-    def __init__(self, model: nn.Module, keep_values: bool) -> None:
+    def __init__(self, model: nn.Module, keep_values: bool, shadows: Shadows) -> None:
         super().__init__()
+        self.shadows = shadows
         self.recording = Recording(model)
         self.keep_values = keep_values
         self.paths = {id(module): name for name, module in model.named_modules()}
-        self.held = {id(t): name for name, t in _held(model)}
+        self.held = {id(t): name for name, t in held(model)}
         self.stack: list[_Open] = []
 
     # -- functions ---------------------------------------------------------------------------------
@@ -100,12 +107,14 @@ class _Recorder(TorchFunctionMode):
         if not self.stack:
             return func(*args, **kwargs)
         if getattr(func, "__name__", "") == "__get__":  # an attribute read: only views matter
-            result = func(*args, **kwargs)
+            result = self.shadows.run(func, args, kwargs)
             if not isinstance(result, torch.Tensor):
                 return result
         open_ = self.stack[-1]
         wired = self._wire(open_, args), self._wire(open_, kwargs)
-        result = func(*args, **kwargs)
+        result = self.shadows.run(func, args, kwargs)
+        if getattr(func, "__name__", "") in READS:
+            self.recording.reads.append((open_.call.path, result))
         self._write(open_, func, wired, args, result, sys._getframe(1))
         return result
 
@@ -130,7 +139,7 @@ class _Recorder(TorchFunctionMode):
         frame: FrameType,
     ) -> None:
         stores = getattr(func, "__name__", "") == "__setitem__"
-        if not stores and not any(True for _ in _tensors(result)):
+        if not stores and not any(True for _ in tensors(result)):
             return
         node = open_.call.graph.call_function(func, *wired)
         node.meta["span"] = span_in(frame, open_.code, open_.boundary)
@@ -164,7 +173,8 @@ class _Recorder(TorchFunctionMode):
     def _open(
         self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
     ) -> Call:
-        kept = (_copied(args), _copied(kwargs)) if self.keep_values else (args, kwargs)
+        with torch._C.DisableTorchFunction():  # our own copies are no part of what the author does
+            kept = (copied(args), copied(kwargs)) if self.keep_values else (args, kwargs)
         graph = fx.Graph()
         call = Call(path, module, kept[0], kept[1], graph)
         if path in self.recording.calls:
@@ -173,7 +183,7 @@ class _Recorder(TorchFunctionMode):
             self.recording.calls[path] = call
         open_ = _Open(call, frame, forward_code(type(module)))
         for name, value in [*enumerate(args), *kwargs.items()]:
-            for number, tensor in enumerate(_tensors(value)):
+            for number, tensor in enumerate(tensors(value)):
                 if id(tensor) not in open_.known:
                     node = graph.placeholder(f"arg_{name}" + (f"_{number}" if number else ""))
                     node.meta["argument"] = name
@@ -221,42 +231,11 @@ class _Recorder(TorchFunctionMode):
         if isinstance(value, torch.Tensor):
             open_.known[id(value)] = (node, value, value._version)
             return
-        for key, item in _items(value):
-            if any(True for _ in _tensors(item)):
+        for key, item in items(value):
+            if any(True for _ in tensors(item)):
                 part = open_.call.graph.call_function(operator.getitem, (node, key))
                 part.meta["span"] = node.meta["span"]
                 self._learn(open_, part, item)
-
-
-def _held(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from model.named_buffers(remove_duplicate=False)
-    yield from model.named_parameters(remove_duplicate=False)
-
-
-def _items(value: Any) -> Iterator[tuple[Any, Any]]:
-    if isinstance(value, (tuple, list)):
-        yield from enumerate(value)
-    elif isinstance(value, Mapping):
-        yield from value.items()
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in nested tuples, lists and mappings, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    else:
-        for _, item in _items(value):
-            yield from _tensors(item)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
-        return type(value)(_copied(item) for item in value)
-    if type(value) is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    return value
 
 
 def recorder() -> _Recorder | None:
@@ -283,18 +262,25 @@ def _patched(active: _Recorder) -> Iterator[None]:
             _ACTIVE.recorder = None
 
 
-def record(model: nn.Module, kwargs: dict[str, Any], *, keep_values: bool = False) -> Recording:
+def record(
+    model: nn.Module,
+    kwargs: dict[str, Any],
+    *,
+    keep_values: bool = False,
+    values: Mapping[torch.Tensor, torch.Tensor] | None = None,
+) -> Recording:
     """Run ``model(**kwargs)`` once and write down every module's call.
 
     Args:
         model: in eval mode, on meta or with values.
         kwargs: keyword arguments of its forward.
         keep_values: copy arguments, so that modules can be run again alone.
+        values: the values of meta tensors in ``kwargs``, for forwards that read them.
 
     Raises:
         Whatever the author's forward raises.
     """
-    active = _Recorder(model, keep_values)
+    active = _Recorder(model, keep_values, Shadows(values or {}))
     with torch.no_grad(), _patched(active), active:
         active.recording.output = model(**kwargs)
     return active.recording

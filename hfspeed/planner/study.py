@@ -69,10 +69,45 @@ def study(model_class: type[Any], config: Any, *, real: bool, seed: int = 0) -> 
         model = build(model_class, config, device="meta")
         twin = build(model_class, config, device="meta", buffers=True)
     try:
-        recording = record(model, prompt(model, TOKENS), keep_values=real)
+        recording = _run(model, 0, real)
+        if recording.reads and not real:
+            _steady(model, recording, _run(model, _longest(config), real))
     except AUTHOR_ERRORS as error:
         raise RefusedError(model_class.__name__, (_cannot_run(model_class, error),)) from error
     return Study(model, twin, recording, real)
+
+
+def _run(model: nn.Module, start: int, real: bool) -> Recording:
+    """A recorded prompt whose positions begin at ``start``; on meta the forward may still read them."""
+    given = prompt(model, TOKENS)
+    rows = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[operator]
+    positions = torch.arange(TOKENS)[None]
+    known = {"input_ids": (positions * 7 + 3) % rows, "position_ids": positions + start}
+    values = {} if real else {given[n]: v for n, v in known.items() if n in given}
+    return record(model, given, keep_values=real, values=values)
+
+
+def _longest(config: Any) -> int:
+    """A first position so late that whatever depends on length has happened."""
+    text = config.get_text_config(decoder=True)
+    return max(int(getattr(text, "max_position_embeddings", None) or 0), 1 << 17) - TOKENS
+
+
+def _steady(model: nn.Module, early: Recording, late: Recording) -> None:
+    """Refuse a forward whose decisions depend on how long its longest sequence is.
+
+    Several sequences run side by side, so such a decision would be taken for all of them at once.
+    """
+    if early.reads == late.reads:
+        return
+    pairs = zip(early.reads, late.reads, strict=False)
+    path = next((one[0] for one, other in pairs if one != other), "")
+    code = forward_code(type(model.get_submodule(path)))
+    place = Place(code.co_filename, code.co_firstlineno) if code else None
+    found = "the forward reads positions and behaves otherwise for long sequences"
+    help_ = "make it a function of each token's own position"
+    refusal = Refusal("model", Reason.VALUE_VARIES, found, path, place, help=help_)
+    raise RefusedError(type(model).__name__, (refusal,))
 
 
 def prompt(model: nn.Module, tokens: int) -> dict[str, Any]:

@@ -1,0 +1,72 @@
+"""Real values beside meta tensors, as far as they follow from token ids and positions alone.
+
+A forward that asks whether a token occurs, or how long the longest position is, can so run on meta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+
+READS: Final = frozenset(
+    {
+        "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__contains__", "equal", "allclose",
+    }
+)  # fmt: skip
+"""Functions whose result is a plain value, not a tensor."""
+
+MISSING: Final = object()
+
+
+class Shadows:
+    """Values of meta tensors that depend on no weights.
+
+    Args:
+        given: pairs of a meta tensor and its value.
+    """
+
+    def __init__(self, given: Mapping[torch.Tensor, torch.Tensor]) -> None:
+        self._known: dict[int, tuple[torch.Tensor, Any]] = {id(k): (k, v) for k, v in given.items()}
+
+    def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``func(*args, **kwargs)``; what reads a value reads it off the shadow."""
+        shadow = self._shadow(func, args, kwargs)
+        if shadow is not MISSING and getattr(func, "__name__", "") in READS:
+            return shadow
+        result = func(*args, **kwargs)
+        if shadow is not MISSING:
+            self._keep(result, shadow)
+        return result
+
+    def _shadow(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if getattr(func, "__name__", "") == "__get__":
+            return MISSING
+        real_args, real_kwargs = self._real(args), self._real(kwargs)
+        if real_args is MISSING or real_kwargs is MISSING:
+            return MISSING
+        try:
+            return func(*real_args, **real_kwargs)
+        except (RuntimeError, TypeError, ValueError, IndexError):
+            return MISSING  # the run itself will tell
+
+    def _real(self, value: Any) -> Any:
+        """``value`` with shadows for tensors and the CPU for meta; `MISSING` if a tensor has none."""
+        if isinstance(value, torch.Tensor):
+            known = self._known.get(id(value))
+            return known[1] if known else value if not value.is_meta else MISSING
+        if type(value) in (tuple, list):
+            parts = [self._real(item) for item in value]
+            return MISSING if any(part is MISSING for part in parts) else type(value)(parts)
+        if isinstance(value, dict):
+            items = {key: self._real(item) for key, item in value.items()}
+            return MISSING if any(v is MISSING for v in items.values()) else items
+        return "cpu" if isinstance(value, (torch.device, str)) and str(value) == "meta" else value
+
+    def _keep(self, result: Any, shadow: Any) -> None:
+        if isinstance(result, torch.Tensor) and isinstance(shadow, torch.Tensor) and result.is_meta:
+            self._known[id(result)] = (result, shadow)
+        elif isinstance(result, (tuple, list)) and isinstance(shadow, (tuple, list)):
+            for one, other in zip(result, shadow, strict=False):
+                self._keep(one, other)
