@@ -75,6 +75,56 @@ def write(folder: Path, name: str) -> None:
     (folder / "expected.json").write_text(json.dumps([_greedy(model, prompt) for prompt in PROMPTS]))
 
 
+def adapter(folder: Path, checkpoint: Path) -> None:
+    """Write a LoRA adapter for every linear of the layers."""
+    from safetensors.torch import load_file, save_file
+
+    torch.manual_seed(3)
+    weights = load_file(checkpoint / "model.safetensors")
+    linears = {name.removesuffix(".weight"): value for name, value in weights.items() if "_proj.weight" in name}
+    tensors = {}
+    for name, value in linears.items():
+        tensors[f"base_model.model.{name}.lora_A.weight"] = torch.randn(8, value.shape[1]) * 0.1
+        tensors[f"base_model.model.{name}.lora_B.weight"] = torch.randn(value.shape[0], 8) * 0.1
+    folder.mkdir()
+    save_file(tensors, folder / "adapter_model.safetensors")
+    targets = sorted({name.rpartition(".")[2] for name in linears})
+    config = {"peft_type": "LORA", "r": 8, "lora_alpha": 32, "target_modules": targets, "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+
+
+def quantised(folder: Path, checkpoint: Path) -> None:
+    """Write the checkpoint with the layers' linears in int8, one scale per row."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = {}
+    for name, value in load_file(checkpoint / "model.safetensors").items():
+        if "_proj.weight" not in name:
+            tensors[name] = value.to(torch.bfloat16)
+            continue
+        scale = value.abs().amax(1, keepdim=True) / 127
+        tensors[name] = (value / scale).round().to(torch.int8)
+        tensors[f"{name}_scale"] = scale.to(torch.bfloat16)
+    number = {"num_bits": 8, "type": "int", "symmetric": True}
+    group = {
+        "targets": ["Linear"],
+        "weights": number | {"strategy": "channel", "dynamic": False},
+        "input_activations": number | {"strategy": "token", "dynamic": True},
+    }
+    config = json.loads((checkpoint / "config.json").read_text())
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors",
+        "format": "int-quantized",
+        "quantization_status": "compressed",
+        "ignore": ["lm_head"],
+        "config_groups": {"group_0": group},
+    }
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "expected.json").write_text((checkpoint / "expected.json").read_text())
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 @torch.no_grad()
 def _greedy(model: Any, prompt: list[int]) -> dict[str, Any]:
     ids, tokens, logprobs = list(prompt), [], []

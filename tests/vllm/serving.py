@@ -81,8 +81,11 @@ def _child(pipe: Any, checkpoint: Path, environ: dict[str, str], settings: dict[
     os._exit(0)
 
 
-def answers(checkpoint: Path, *, load_only: bool = False, repeats: int = 1, **settings: Any) -> dict[str, Any]:
+def answers(
+    checkpoint: Path, *, load_only: bool = False, repeats: int = 1, lora: str = "", **settings: Any
+) -> dict[str, Any]:
     from vllm import LLM, SamplingParams
+    from vllm.lora.request import LoRARequest
 
     defaults = {
         "model_impl": "transformers",
@@ -101,16 +104,19 @@ def answers(checkpoint: Path, *, load_only: bool = False, repeats: int = 1, **se
     length = len(wanted[0]["tokens"])
     sampling = SamplingParams(max_tokens=length, temperature=0, logprobs=1, ignore_eos=True, detokenize=False)
     prompts = [{"prompt_token_ids": one["prompt"]} for one in wanted]
+    request = LoRARequest("one", 1, lora) if lora else None
     for _ in range(repeats):
-        outputs = llm.generate(prompts, sampling, use_tqdm=False)
+        outputs = llm.generate(prompts, sampling, use_tqdm=False, lora_request=request)
     apart, tokens = 0.0, True
+    got_all: list[Any] = []
     for one, output in zip(wanted, outputs, strict=True):
         got = output.outputs[0]
         tokens = tokens and list(got.token_ids) == one["tokens"]
         chosen = [entry[token].logprob for entry, token in zip(got.logprobs, got.token_ids, strict=True)]
+        got_all.append((list(got.token_ids), chosen))
         apart = max(apart, *(abs(a - b) for a, b in zip(chosen, one["logprobs"], strict=True)))
     cached = sum(output.num_cached_tokens or 0 for output in outputs)
-    return answer | {"tokens": tokens, "apart": apart, "cached": cached}
+    return answer | {"tokens": tokens, "apart": apart, "cached": cached, "got": got_all}
 
 
 def served(model: Any) -> str:

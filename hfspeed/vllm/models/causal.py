@@ -25,6 +25,7 @@ from hfspeed.vllm.build import build, packed_names
 from hfspeed.vllm.layers.embed import tie
 from hfspeed.vllm.logits import Logits
 from hfspeed.vllm.materialise import materialise, move_values
+from hfspeed.vllm.models.refusing import not_served
 from hfspeed.vllm.site import Site
 from hfspeed.vllm.stages import carried, cut, empty_tensors
 from hfspeed.vllm.startup import story
@@ -49,6 +50,8 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__()
+        if vllm_config.model_config.runner_type == "pooling":
+            raise not_served(vllm_config, "asked for its hidden states (--runner pooling)")
         prepared = prepare(vllm_config)
         self.plan: Plan = prepared.plan
         self.config = vllm_config.model_config.hf_config

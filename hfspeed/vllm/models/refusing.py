@@ -33,10 +33,7 @@ class Refusing(nn.Module):
         super().__init__()
         name = type(self).__name__
         what = " and ".join(word for part, word in WANTED.items() if part in name) or "another kind of model"
-        raise HfspeedError(
-            f"{vllm_config.model_config.model} is {what}; hfspeed serves text-only causal language models with dense "
-            "layers; set HFSPEED=off for vLLM's own backend"
-        )
+        raise not_served(vllm_config, what)
 
     def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Never called."""
@@ -55,6 +52,14 @@ class Refusing(nn.Module):
     def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
         """Never called."""
         raise NotImplementedError
+
+
+def not_served(vllm_config: Any, what: str) -> HfspeedError:
+    """The error for a model, or a use of one, that is none of ours."""
+    return HfspeedError(
+        f"{vllm_config.model_config.model} is {what}; hfspeed serves text-only causal language models with dense "
+        "layers; set HFSPEED=off for vLLM's own backend"
+    )
 
 
 def refusing(name: str) -> type[Refusing]:
