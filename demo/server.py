@@ -15,14 +15,21 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.markup import escape
 
 from demo.failure import DemoError
 
 HOST = "127.0.0.1"
 START_SECONDS = 900
 STOP_SECONDS = 30
-TOLD_EVERY = 15.0
+TOLD_EVERY = 30.0
+PHASES = (
+    ("non-default args", "vLLM reads the model"),
+    ("Starting to load model", "hfspeed plans, proves and builds it"),
+    ("hfspeed serves", "vLLM loads the weights"),
+    ("Warming up model", "vLLM compiles it for this machine"),
+    ("KV cache size", "vLLM opens its API"),
+)
+"""Words of the log, and what they are signs of, in the order they come."""
 # float32, because vLLM 0.32 compiles bfloat16 for CPUs into something that answers wrongly, hfspeed or not.
 FLAGS = ["--trust-remote-code", "--dtype", "float32", "--max-model-len", "1024", "--served-model-name", "smollm"]
 ENVIRONMENT = {
@@ -75,20 +82,26 @@ class Server:
         console.print(f"[bold]$ hfspeed serve {self.folder.name} {' '.join(FLAGS)}[/]")
         console.print(f"[dim]log: {self.log}[/]")
         began = told = time.monotonic()
-        with console.status("starting vLLM") as status:
+        before = ""
+        with console.status("") as status:
             while not self.healthy():
                 now = time.monotonic()
                 if self.process is None or self.process.poll() is not None:
                     raise DemoError(f"The server ended before it was ready.\n{self.tail(25)}")
                 if now - began > START_SECONDS:
                     raise DemoError(f"The server was not ready after {START_SECONDS} s.\n{self.tail(25)}")
-                doing = f"{now - began:3.0f} s  {escape(self.tail(1)[:100])}"
+                phase, doing = self.phase(), f"{now - began:3.0f} s  {self.phase()}"
                 status.update(doing)
-                if not console.is_terminal and now - told > TOLD_EVERY:
-                    told = now
-                    console.print(f"[dim]  {doing}[/]")
+                if phase != before or (not console.is_terminal and now - told > TOLD_EVERY):
+                    before, told = phase, now
+                    console.print(f"  [dim]{doing}[/]")
                 time.sleep(0.5)
-        console.print(f"ready after {time.monotonic() - began:.0f} s at {self.url}")
+        console.print(f"  {time.monotonic() - began:3.0f} s  ready at {self.url}")
+
+    def phase(self) -> str:
+        """What the server is doing, by the last sign of it in the log."""
+        text = self.log.read_text("utf-8", errors="replace")
+        return next((doing for sign, doing in reversed(PHASES) if sign in text), "starting")
 
     def healthy(self) -> bool:
         """Whether the server answers that it is well."""
