@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 
 from hfspeed.errors import PlanError
 from hfspeed.plan import paths, shares
-from hfspeed.plan.ops import Attention, Column, Embed, Gated, Head, Heads, Keep, Local, Norm, Op, Row, Stacked, Whole
+from hfspeed.plan.filling import destinations
+from hfspeed.plan.ops import Attention, Column, Gated, Heads, Keep, Local, Norm, Op, Row, Stacked
 from hfspeed.plan.plan import Plan
 
 FUSED = (Stacked, Heads, Gated, Norm)
@@ -61,30 +62,6 @@ def claim(op: Op) -> str:
     return f"{type(op).__name__.lower()} at {paths.shape(op.path)}"
 
 
-def destinations(plan: Plan) -> Iterator[str]:
-    """Law 1: every parameter has exactly one destination or is tied, and every destination is filled."""
-    sources = Counter([weight.source for weight in plan.weights] + [tie.source for tie in plan.ties])
-    yield from (f"{name} has {count} destinations, expected one" for name, count in sources.items() if count > 1)
-    filled = Counter([(weight.target, weight.part) for weight in plan.weights])
-    filled.update((tie.source, None) for tie in plan.ties)
-    yield from (f"{_part(*slot)} is filled {count} times, expected once" for slot, count in filled.items() if count > 1)
-    wanted = {slot for op in plan.ops for slot in _slots(op)}
-    kept = {op.path for op in plan.ops if isinstance(op, Keep)}
-    yield from (f"{_part(*slot)} is filled by nothing" for slot in sorted(wanted - filled.keys(), key=str))
-    for target, part in sorted(filled.keys() - wanted, key=str):
-        if part is not None or not any(outer in kept for outer in (target, *_outer(target))):
-            yield f"{_part(target, part)} is filled, but no op has such a parameter"
-    parts = {op.path: op.parts for op in plan.ops if isinstance(op, Stacked | Heads)}
-    for weight in plan.weights:
-        path, _, name = weight.target.rpartition(".")
-        if weight.part is None or path not in parts or not 0 <= weight.part < len(parts[path]):
-            continue
-        if weight.source != (wanted_source := f"{_join(_parent(path), parts[path][weight.part])}.{name}"):
-            yield f"{_part(weight.target, weight.part)} is filled by {weight.source}, expected {wanted_source}"
-    targets = {weight.target for weight in plan.weights} | sources.keys()
-    yield from (f"{t.source} is tied to {t.target}, which nothing fills" for t in plan.ties if t.target not in targets)
-
-
 def splits(plan: Plan) -> Iterator[str]:
     """Law 2: a split value meets only readers that expect it split."""
     if not plan.tensor:
@@ -99,7 +76,7 @@ def splits(plan: Plan) -> Iterator[str]:
             yield f"{join.path} reads a split value, but nothing beside it splits one"
     attentions = {op.path: op for op in plan.ops if isinstance(op, Attention)}
     for op in plan.ops:
-        attention = attentions.get(_parent(op.path))
+        attention = attentions.get(paths.parent(op.path))
         if not isinstance(op, Heads) or attention is None:
             continue
         mine = (op.heads, op.kv_heads, op.head_size, op.value_size, op.split)
@@ -134,7 +111,8 @@ def _key_widths(plan: Plan, ranks: int) -> Iterator[str]:
             heads, keys = attention.heads, attention.kv_heads
             counts = {heads, heads * attention.head_size, heads * attention.value_size, keys}
             if op.whole not in counts:
-                yield f"{op.path}.{op.attribute} = {op.whole} has no share where {keys} key heads repeat on {ranks} ranks"
+                has = f"{op.path}.{op.attribute} = {op.whole}"
+                yield f"{has} has no share where {keys} key heads repeat on {ranks} ranks"
 
 
 def partition(plan: Plan, count: int) -> Iterator[str]:
@@ -166,7 +144,7 @@ def claims(plan: Plan) -> Iterator[str]:
     owned = Counter(path for op in plan.ops for path in _claimed(op))
     yield from (f"{path} is claimed {count} times" for path, count in owned.items() if count > 1)
     for path in owned:
-        for outer in _outer(path):
+        for outer in paths.outer(path):
             if outer in owned:
                 yield f"{path} is claimed inside {outer}, which is claimed as a whole"
 
@@ -178,11 +156,11 @@ def promises(plan: Plan) -> Iterator[str]:
     provided: dict[str, set[str]] = {}
     removed: dict[str, set[str]] = {}
     for op in plan.ops:
-        provided.setdefault(_parent(op.path), set()).update(_provides(op))
+        provided.setdefault(paths.parent(op.path), set()).update(_provides(op))
         if isinstance(op, Attention):
             provided.setdefault(op.path, set()).add("attn")
         if isinstance(op, Stacked | Heads):
-            removed.setdefault(_parent(op.path), set()).update(set(op.parts) - {_name(op.path)})
+            removed.setdefault(paths.parent(op.path), set()).update(set(op.parts) - {paths.last(op.path)})
     if plan.stages:
         provided.setdefault(plan.stages.decoder, set()).add("hands_on")
     for forward in plan.forwards:
@@ -209,25 +187,6 @@ def proofs(plan: Plan, *, proven: bool = False) -> Iterator[str]:
             yield f"{proof.claim} is off by {proof.error:.1e}, more than {proof.bound:.1e}"
 
 
-def _slots(op: Op) -> list[tuple[str, int | None]]:
-    """The parameters of the built op, and the parts of each."""
-    match op:
-        case Stacked() | Heads():
-            count = len(op.parts)
-            numbers: list[int | None] = [None] if len(set(op.parts)) == 1 else list(range(count))
-            names = ("weight", "bias") if op.bias else ("weight",)
-            return [(f"{op.path}.{name}", number) for name in names for number in numbers]
-        case Column() | Row() | Whole() | Head():
-            return [(f"{op.path}.{name}", None) for name in (("weight", "bias") if op.bias else ("weight",))]
-        case Embed():
-            return [(f"{op.path}.weight", None)]
-        case Norm():
-            return [(f"{op.path}.weight", None)] if op.weight != "none" else []
-        case Attention():
-            return [(f"{op.path}.{op.sinks}", None)] if op.sinks else []
-    return []
-
-
 def _claimed(op: Op) -> set[str]:
     """What nobody else may claim: the op's module, the children it takes over, or the one name it sets."""
     match op:
@@ -236,12 +195,12 @@ def _claimed(op: Op) -> set[str]:
         case Local():
             return {f"{op.path}.{op.attribute}"}
         case Stacked() | Heads():
-            return {op.path} | {_join(_parent(op.path), part) for part in op.parts}
+            return {op.path} | {paths.joined(paths.parent(op.path), part) for part in op.parts}
     return {op.path}
 
 
 def _provides(op: Op) -> set[str]:
-    name = _name(op.path)
+    name = paths.last(op.path)
     if isinstance(op, Attention | Local):
         return set()
     return {name, f"{name}_sizes"} if isinstance(op, Stacked | Heads) else {name}
@@ -258,7 +217,7 @@ def _of_ranks(op: Op) -> bool:
 
 def _near(one: Op, other: Op) -> bool:
     """Whether two ops lie in one block: below the parent of either's parent (its own parent at the top)."""
-    scope = _parent(_parent(one.path)) or _parent(one.path)
+    scope = paths.parent(paths.parent(one.path)) or paths.parent(one.path)
     return not scope or other.path.startswith(f"{scope}.")
 
 
@@ -275,27 +234,6 @@ def _counts(op: Op) -> str:
         case Local(attribute=attribute, whole=whole):
             return f"{attribute} = {whole}"
     return "whole"
-
-
-def _part(target: str, part: int | None) -> str:
-    return target if part is None else f"part {part} of {target}"
-
-
-def _outer(path: str) -> list[str]:
-    pieces = path.split(".")
-    return [".".join(pieces[:depth]) for depth in range(1, len(pieces))]
-
-
-def _parent(path: str) -> str:
-    return path.rpartition(".")[0]
-
-
-def _name(path: str) -> str:
-    return path.rpartition(".")[2]
-
-
-def _join(parent: str, name: str) -> str:
-    return f"{parent}.{name}" if parent else name
 
 
 def _listed(names: set[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
-from hfspeed.plan import shares
+from hfspeed.plan import rows, shares
 from hfspeed.plan.ops import (
     OPS,
     Attention,
@@ -25,15 +25,16 @@ from hfspeed.plan.ops import (
     Whole,
 )
 
-BIAS, SPLIT = "bias?", "split?whole"
+BIAS, SPLIT, ROWS = "bias?", "split?whole", "rows {rows}"
 PHRASES: dict[type, tuple[str, ...]] = {
     Column: ("{inputs} -> {outputs}", "{units} units", BIAS),
     Row: ("{inputs} -> {outputs}", BIAS),
     Whole: ("{inputs} -> {outputs}", BIAS),
-    Stacked: ("{parts}", "{inputs} -> {sizes}", BIAS, SPLIT),
+    Stacked: ("{parts}", "{inputs} -> {sizes}", ROWS, BIAS, SPLIT),
     Heads: (
         "{parts}",
         "{inputs} -> {heads} x {head_size} + {kv_heads} x {head_size} + {kv_heads} x {value_size}",
+        ROWS,
         BIAS,
         SPLIT,
     ),
@@ -163,6 +164,8 @@ def _usual(cls: type, known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, tuple) and value and isinstance(value[0], tuple):
+        return " + ".join(rows.shown(run) for run in value)
     if isinstance(value, tuple):
         return " + ".join(str(item) for item in value)
     return repr(value) if isinstance(value, float) else str(value)
@@ -186,6 +189,8 @@ def _pattern(phrase: str, hints: dict[str, Any]) -> str:
             return f"(?P={name})"
         seen.add(name)
         hint = str(hints[name])
+        if "tuple[tuple" in hint:
+            return rf"(?P<{name}>\d+(?::\d+)+(?: \+ \d+(?::\d+)+)*)"
         if "int" in hint:
             return rf"(?P<{name}>-?\d+(?: \+ -?\d+)*)"
         return rf"(?P<{name}>[-+.\w]+)" if "float" in hint else rf"(?P<{name}>\w+(?: \+ \w+)*)"
@@ -197,6 +202,8 @@ def _value(hint: Any, text: str) -> Any:
     told = str(hint)
     if "tuple" in told:
         parts = text.split(" + ")
+        if "tuple[tuple" in told:
+            return tuple(rows.read(part) for part in parts)
         return tuple(int(part) for part in parts) if "int" in told else tuple(parts)
     if "float" in told:
         # A whole number may stand where a float is meant; it comes back as it was.

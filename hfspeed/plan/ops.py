@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from hfspeed.plan.rows import Run
+
 Activation = Literal["silu", "gelu", "gelu_tanh"]
 NormWeight = Literal["none", "plain", "one_plus"]
 
@@ -51,7 +53,8 @@ class Stacked:
     Promises the author's module two names: ``name`` (last part of ``path``; called with the input
     it returns the parts side by side) and ``name_sizes`` (the parts' widths on this rank).
     With ``split`` each part is split over the ranks by itself; otherwise every rank holds it all.
-    ``parts`` are child names; one name with several sizes is a packed projection kept as one.
+    ``parts`` are child names; one name with several sizes is a packed projection kept as one, and ``rows`` is
+    then the order in which its rows are held (none: as they are).
     """
 
     path: str
@@ -60,17 +63,19 @@ class Stacked:
     sizes: tuple[int, ...]
     bias: bool
     split: bool
+    rows: tuple[Run, ...] = ()
 
 
 @dataclass(frozen=True)
 class Heads:
     """Query, key and value projections as one GEMM, split by heads; key heads fewer than ranks repeat.
 
-    Promises ``name`` and ``name_sizes`` as `Stacked` does. ``parts`` are the q, k, v child names.
+    Promises ``name`` and ``name_sizes`` as `Stacked` does. ``parts`` are the q, k, v child names; or the one name of
+    a packed projection, and ``rows`` is then the order of its rows that makes it q, k, v, head by head.
     """
 
     path: str
-    parts: tuple[str, str, str]
+    parts: tuple[str, ...]
     inputs: int
     heads: int
     kv_heads: int
@@ -78,6 +83,7 @@ class Heads:
     value_size: int
     bias: bool
     split: bool
+    rows: tuple[Run, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -92,3 +92,24 @@ def _filled(form: str, lists: tuple[tuple[int, ...], ...]) -> str:
 
 def _bracketed(text: str) -> str:
     return text if text.isdigit() else f"[{text}]"
+
+
+def outer(path: str) -> list[str]:
+    """The paths that ``path`` lies below, outermost first."""
+    pieces = path.split(".")
+    return [".".join(pieces[:depth]) for depth in range(1, len(pieces))]
+
+
+def parent(path: str) -> str:
+    """The path one level up; empty at the top."""
+    return path.rpartition(".")[0]
+
+
+def last(path: str) -> str:
+    """The last name of ``path``."""
+    return path.rpartition(".")[2]
+
+
+def joined(above: str, name: str) -> str:
+    """``above.name``, or ``name`` at the top."""
+    return f"{above}.{name}" if above else name

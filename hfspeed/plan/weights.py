@@ -13,11 +13,13 @@ class Weight:
         source: name in the author's state dict, e.g. ``model.layers.0.self_attn.q_proj.weight``.
         target: parameter of the built model, e.g. ``model.layers.0.self_attn.qkv_proj.weight``.
         part: ``None`` for the whole parameter, else the index of the part it fills, in the op's order.
+        transposed: the author keeps this matrix as ``[inputs, outputs]``.
     """
 
     source: str
     target: str
     part: int | None = None
+    transposed: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hfspeed.errors import PlanError
-from hfspeed.plan import OPS, Op, Plan, shares
+from hfspeed.plan import OPS, Op, Plan, rows, shares
 from hfspeed.plan.ops import Attention, Column, Embed, Gated, Head, Heads, Keep, Local, Norm, Row, Stacked, Whole
 from hfspeed.reference import layers
 from hfspeed.reference.packing import Packing
@@ -27,6 +27,7 @@ class Site:
         root: the copy of the author's model that is being changed.
         state: the author's tensors by name.
         slots: parameter of the built model -> part -> name in ``state``.
+        transposed: names in ``state`` of matrices kept as ``[inputs, outputs]``.
         filled: parameters that hold what the plan says.
     """
 
@@ -38,6 +39,7 @@ class Site:
     group: Group
     packing: Packing
     filled: set[str] = field(default_factory=set)
+    transposed: frozenset[str] = frozenset()
 
     def whole(self, op: Op, name: str, *shape: int) -> torch.Tensor:
         """The author's tensor for the parameter ``name`` of ``op``; must have this shape."""
@@ -52,7 +54,7 @@ class Site:
             raise PlanError(f"{target}: no weight of the plan fills it")
         if missing := [source for source in sources.values() if source not in self.state]:
             raise PlanError(f"{target}: the author's model has no {', '.join(missing)}")
-        found = [self.state[sources[part]] for part in sorted(sources, key=lambda part: part or 0)]
+        found = [self._tensor(op, sources[part]) for part in sorted(sources, key=lambda part: part or 0)]
         if len(found) == 1 and len(shapes) > 1 and found[0].shape[0] == sum(shape[0] for shape in shapes):
             found = list(torch.split(found[0], [shape[0] for shape in shapes]))
         if tuple(tuple(tensor.shape) for tensor in found) != shapes:
@@ -60,6 +62,12 @@ class Site:
             raise PlanError(f"{target}: the author's weights are {told}, the plan says {list(shapes)}")
         self.filled.add(target)
         return found
+
+    def _tensor(self, op: Op, source: str) -> torch.Tensor:
+        """The author's tensor, turned and with its rows in the order of ``op``."""
+        tensor = self.state[source].t() if source in self.transposed else self.state[source]
+        moved = op.rows if isinstance(op, (Stacked, Heads)) else ()
+        return tensor[rows.order(moved)] if moved else tensor
 
     def put(self, path: str, module: nn.Module) -> None:
         """Place ``module`` at ``path``."""
@@ -106,6 +114,7 @@ def build(
     with torch.no_grad():
         root = copy.deepcopy(model)
         site = Site(root, dict(model.state_dict()), slots, rank, ranks, group or Alone(), Packing())
+        site.transposed = frozenset(weight.source for weight in plan.weights if weight.transposed)
         absent = _cut(plan, root, stage)
         for forward in plan.forwards:
             for path in forward.paths:

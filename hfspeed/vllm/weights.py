@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from vllm.model_executor.model_loader.weight_utils import default_weight_loader,
 
 from hfspeed.errors import CheckpointError, PlanError
 from hfspeed.plan import Heads, Plan, Stacked
+from hfspeed.plan.rows import Run, order
 from hfspeed.planner.checkpoint import resolver
 from hfspeed.vllm.stages import is_here
 from hfspeed.vllm.versions import is_quantised
@@ -22,10 +23,20 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one checkpoint tensor goes: a parameter, and vLLM's name for the part of it (``None``: all of it)."""
+    """Where one checkpoint tensor goes: a parameter, and vLLM's name for the part of it (``None``: all of it).
+
+    ``rows`` is the order in which its rows are kept; a ``transposed`` matrix is ``[inputs, outputs]`` on disk.
+    """
 
     target: str
     part: str | int | None = None
+    rows: tuple[Run, ...] = ()
+    transposed: bool = False
+
+    def arranged(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor`` as it is kept."""
+        tensor = tensor.t() if self.transposed else tensor
+        return tensor[order(self.rows)] if self.rows else tensor
 
 
 class Loader:
@@ -63,7 +74,12 @@ class Loader:
             for slot in slots:
                 if not is_quantised(_holder(root, slot)):
                     self._check_shape(name, source, tensor)
-                self._fill(values[slot.target], slot, name, tensor, filled)
+                elif slot.rows or slot.transposed:
+                    raise CheckpointError(
+                        f"{self.subject}: {name} is quantised, but its rows have to be rearranged, which is not possible "
+                        "once numbers are packed; serve the weights unquantised"
+                    )
+                self._fill(values[slot.target], slot, name, slot.arranged(tensor), filled)
         missing = self._missing(root, values, filled) if self.strict else []
         if missing or extra:
             raise CheckpointError(self._told(missing, extra))
@@ -112,16 +128,21 @@ class Loader:
             known = self._quantised(source, values)
         if known is None:
             return None
-        if source not in values:
-            known = known + [Slot(tied) for tied, target in self.ties.items() if target == source]
+        known = known + [Slot(tied) for tied in self._copies(values) if self.ties[tied] == source]
         return [slot for slot in known if slot.target in values]
+
+    def _copies(self, values: dict[str, Any]) -> list[str]:
+        """Tied names that are tensors of their own here: the other one is on another stage, or in another layer."""
+        return [
+            tied for tied, target in self.ties.items() if tied in values and values[tied] is not values.get(target)
+        ]
 
     def _quantised(self, source: str, values: dict[str, Any]) -> list[Slot] | None:
         """A parameter that only a quantised layer has: scales, packed weights, cache scales."""
         above, _, name = source.rpartition(".")
         for slot in self.modules.get(above, ()):
             if f"{slot.target}.{name}" in values:
-                return [Slot(f"{slot.target}.{name}", slot.part)]
+                return [replace(slot, target=f"{slot.target}.{name}")]
         scale = maybe_remap_kv_scale_name(source, values) if "scale" in name or "zero" in name else source
         if scale is None:
             return []
@@ -147,7 +168,7 @@ class Loader:
     def _missing(self, root: nn.Module, values: dict[str, Any], filled: dict[Slot, str]) -> list[str]:
         """Names in the author's state dict whose slots on this stage are empty."""
         done = {(id(values[slot.target]), slot.part) for slot in filled}
-        copies = {tied: [Slot(tied)] for tied, target in self.ties.items() if target not in values}
+        copies = {tied: [Slot(tied)] for tied in self._copies(values)}
         return [
             source
             for source, slots in (self.slots | copies).items()
@@ -177,7 +198,8 @@ def _slots(plan: Plan, author: nn.Module) -> dict[str, list[Slot]]:
             part = "qkv"[weight.part]
         if isinstance(op, Stacked) and len(op.parts) == 1:
             part = None
-        slots.setdefault(weight.source, []).append(Slot(weight.target, part))
+        rows = op.rows if isinstance(op, Stacked | Heads) else ()
+        slots.setdefault(weight.source, []).append(Slot(weight.target, part, rows, weight.transposed))
     for name in _persistent(author):
         slots.setdefault(name, [Slot(name)])
     return slots
@@ -194,7 +216,7 @@ def _modules(slots: dict[str, list[Slot]]) -> dict[str, list[Slot]]:
     modules: dict[str, list[Slot]] = {}
     for source, targets in slots.items():
         for slot in targets:
-            here = Slot(slot.target.rpartition(".")[0], slot.part)
+            here = replace(slot, target=slot.target.rpartition(".")[0])
             known = modules.setdefault(source.rpartition(".")[0], [])
             if here not in known:
                 known.append(here)

@@ -66,6 +66,22 @@ BREACHES = {
         lambda p: _with(p, f"{AT}.mlp.gate_up_proj", parts=("up_proj", "gate_proj")),
         ["law 1: part 0 of .* is filled by .*gate_proj.weight, expected .*up_proj.weight"],
     ),
+    "two projections for three": (
+        lambda p: _with(p, f"{AT}.self_attn.qkv_proj", parts=("q_proj", "k_proj")),
+        [f"law 1: {AT}.self_attn.qkv_proj is made of 2 projections, expected one or three"],
+    ),
+    "rows of parts moved": (
+        lambda p: _with(p, f"{AT}.mlp.gate_up_proj", rows=((96, 192, 1), (0, 96, 1))),
+        [f"law 1: {AT}.mlp.gate_up_proj moves rows, but is made of 2 projections"],
+    ),
+    "rows lost": (
+        lambda p: _with(p, f"{AT}.mlp.gate_up_proj", parts=("both",), rows=((96, 192, 1), (0, 95, 1))),
+        [f"law 1: {AT}.mlp.gate_up_proj holds rows that are not each of 192 rows once"],
+    ),
+    "a norm turned": (
+        lambda p: replace(p, weights=(replace(p.weights[0], transposed=True), *p.weights[1:])),
+        [f"law 1: {AT}.input_layernorm.weight is turned, but is the matrix of no linear"],
+    ),
     "a tie to nothing": (
         lambda p: replace(p, ties=(Tie("lm_head.weight", "model.gone.weight"),)),
         ["law 1: lm_head.weight is tied to model.gone.weight, which nothing fills"],

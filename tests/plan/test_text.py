@@ -76,13 +76,15 @@ path = st.lists(st.one_of(name, st.integers(0, 12).map(str)), min_size=1, max_si
 )
 size, flag = st.integers(1, 999), st.booleans()
 real = st.floats(allow_nan=False, allow_infinity=False)
+moved = st.lists(st.tuples(st.integers(0, 999), size, st.integers(1, 3)), max_size=3).map(tuple)
 OPS = st.one_of(
     st.builds(Column, path, size, size, flag, size),
     st.builds(Row, path, size, size, flag),
     st.builds(Whole, path, size, size, flag),
     st.builds(Stacked, path, st.lists(name, min_size=1, max_size=3).map(tuple), size,
-              st.lists(size, min_size=1, max_size=3).map(tuple), flag, flag),
-    st.builds(Heads, path, st.tuples(name, name, name), size, size, size, size, size, flag, flag),
+              st.lists(size, min_size=1, max_size=3).map(tuple), flag, flag, moved),
+    st.builds(Heads, path, st.one_of(st.tuples(name), st.tuples(name, name, name)),
+              size, size, size, size, size, flag, flag, moved),
     st.builds(Gated, path, st.sampled_from(["silu", "gelu", "gelu_tanh"])),
     st.builds(Norm, path, size, real, st.sampled_from(["none", "plain", "one_plus"]), st.integers(0, 9)),
     st.builds(Attention, path, size, size, size, size, real, st.one_of(st.none(), size),

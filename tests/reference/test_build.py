@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hfspeed.errors import PlanError
-from hfspeed.plan import Keep, Local, Norm, Stacked, Tie, Weight
+from hfspeed.plan import Heads, Keep, Local, Norm, Stacked, Tie, Weight
 from hfspeed.reference.build import BUILDERS, build
 from hfspeed.reference.layers import Absent
 from hfspeed.reference.ranks import Ranks
@@ -119,6 +119,22 @@ def _small(hand_plan, **changes):
     )
     weights = tuple(Weight(name, name) for name in names)
     return replace(hand_plan, ops=ops, weights=weights, ties=(), forwards=(), stages=None, **changes)
+
+
+def test_rows_in_another_order_and_matrices_turned(hand):
+    """Ranks hold their share of the rows in the plan's order; a turned matrix is turned back."""
+    model = Small()
+    model.packed.weight = nn.Parameter(model.packed.weight.t().contiguous())
+    ops = (Heads("packed", ("packed",), 4, 2, 2, 2, 2, True, True, ((4, 12, 1), (0, 4, 1))),)
+    weights = (Weight("packed.weight", "packed.weight", transposed=True), Weight("packed.bias", "packed.bias"))
+    bare = hand.plan_of("llama", hand.author("llama"))
+    plan = replace(bare, ops=ops, weights=weights, ties=(), forwards=(), stages=None)
+    for rank in (0, 1):
+        built = build(plan, model, None, rank=rank, ranks=2, strict=False)
+        rows = [[4, 5, 8, 9, 0, 1], [6, 7, 10, 11, 2, 3]][rank]
+        assert torch.equal(built.packed.weight, model.packed.weight.t()[rows])
+        assert torch.equal(built.packed.bias, model.packed.bias[rows])
+        assert built.packed_sizes == [2, 2, 2]
 
 
 def test_packed_kept_and_local(subject):
