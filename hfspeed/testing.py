@@ -120,7 +120,8 @@ def _imported(text: str) -> ModuleType:
         file = Path(tempfile.mkdtemp(prefix="hfspeed-example-")) / f"{name}.py"
         file.write_text(text, encoding="utf-8")
         spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)

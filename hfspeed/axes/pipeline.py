@@ -44,7 +44,7 @@ def layer_list(recording: Recording) -> tuple[str, str]:
             Reason.NO_DECODER_LAYERS,
             f"found {told}",
             type(model).__name__,
-            help="mark the decoder with `@decoder_layers(\"…\")`",
+            help='mark the decoder with `@decoder_layers("…")`',
         )
     )
 
@@ -91,7 +91,7 @@ def cut(recording: Recording, site: Site, layers: str, embed: str) -> tuple[Stag
     """
     name = layers.removeprefix(f"{site.path}.") if site.path else layers
     loop = layer_loop(site.recovered, name)
-    carried = _carried(site, loop, layers)
+    carried = _carried(site, loop)
     first = recording.calls[f"{layers}.0"]
     stages = Stages(
         decoder=site.path,
@@ -110,7 +110,7 @@ def cut(recording: Recording, site: Site, layers: str, embed: str) -> tuple[Stag
     ]
 
 
-def _carried(site: Site, loop: Loop, layers: str) -> str:
+def _carried(site: Site, loop: Loop) -> str:
     names = [n for n in loop.carried if n not in loop.conditional]
     place = site.recovered.place(loop.node)
     if len(names) != 1 or loop.exits:

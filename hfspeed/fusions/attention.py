@@ -70,7 +70,7 @@ class InterfaceAttention(Replacement):
             found = "the attention interface is called more than once in one module"
             self.refuse(call, Reason.CALLED_TWICE_INTERFACE, found, nodes[1])
         (node,) = nodes
-        query, key, value = (value_of(a) for a in node.args[1:4])  # type: ignore[arg-type]
+        query, key, value = (value_of(a) for a in node.args[1:4])
         self._causal(call, node, query, key)
         known = self._known(call, node)
         return Attention(
@@ -107,7 +107,7 @@ class InterfaceAttention(Replacement):
             if name not in {"scaling", "sliding_window", "softcap"}:
                 found = f"`{name}` is handed to attention, and nothing would consume it"
                 self.refuse(call, Reason.KEYWORD_NOT_CONSUMED, found, node)
-            if isinstance(value, fx.Node) or isinstance(value, bool):
+            if isinstance(value, fx.Node | bool):
                 found = f"`{name}` is no plain number when the model is built"
                 self.refuse(call, Reason.VALUE_VARIES, found, node, "make it a number in `__init__`")
             known[name] = value

@@ -36,11 +36,11 @@ def attend(
 
 
 def causal(
-    module: nn.Module,
+    module: nn.Module,  # noqa: ARG001  the interface's own signature
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: torch.Tensor | None = None,
+    attention_mask: torch.Tensor | None = None,  # noqa: ARG001  as above
     **keywords: Any,
 ) -> torch.Tensor:
     """What `attend` computes; graphs name this function where a module calls the interface."""

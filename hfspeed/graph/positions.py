@@ -6,12 +6,13 @@ import inspect
 import os
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from types import CodeType, FrameType
 
 import torch
 from torch import nn
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+_TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
 @dataclass(frozen=True)
@@ -61,4 +62,4 @@ def span_in(frame: FrameType | None, code: CodeType | None, boundary: FrameType)
     return None
 
 
-_HERE = os.path.dirname(__file__) + os.sep
+_HERE = str(Path(__file__).parent) + os.sep

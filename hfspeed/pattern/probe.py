@@ -14,7 +14,7 @@ from hfspeed.plan import NormWeight
 _SEED = 20_011
 
 
-class CannotProbe(Exception):
+class CannotProbe(Exception):  # noqa: N818  says what happened
     """The module does not run alone on a float tensor; says why."""
 
 
@@ -90,7 +90,7 @@ def probe_rms_norm(module: nn.Module, rank: int, size: int) -> _Verdict:
         CannotProbe: it is none; says by how much.
     """
     twin = materialised(module)
-    weights = [p for p in twin.parameters(recurse=False)]
+    weights = list(twin.parameters(recurse=False))
     shape = (*range(2, rank + 1), size)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(_SEED), dtype=torch.float64)
     unit = run(twin, x * 1e8)

@@ -32,7 +32,7 @@ def decide(subject: Subject) -> Plan:
         SubjectError: it cannot be built.
     """
     full = study(subject.model_class, subject.config, real=False)
-    first, work = draft(full, Verdicts())
+    first, _ = draft(full, Verdicts())
     _servable(subject, first)
     if lies := false_hints(full, first):
         raise RefusedError(subject.name, lies)
@@ -102,10 +102,10 @@ def _layers_needed(plan: Plan) -> int:
             kinds.setdefault(int(number), set()).add(f"{inner} {_shape(op)} {above}")
     seen: set[frozenset[str]] = set()
     needed = 2
-    for number in sorted(kinds):
-        if (kind := frozenset(kinds[number])) not in seen:
+    for layer in sorted(kinds):
+        if (kind := frozenset(kinds[layer])) not in seen:
             seen.add(kind)
-            needed = max(needed, number + 1)
+            needed = max(needed, layer + 1)
     return min(needed, MOST_LAYERS, plan.stages.count)
 
 

@@ -19,8 +19,8 @@ def false_hints(study: Study, plan: Plan) -> tuple[Refusal, ...]:
         for refusal in missing:
             found.setdefault((call.cls, read(call.cls)[0]), refusal)
         for hint in read(call.cls) if not missing else ():
-            if (refusal := _untrue(hint, call, plan)) is not None:
-                found.setdefault((call.cls, hint), refusal)
+            if (lie := _untrue(hint, call, plan)) is not None:
+                found.setdefault((call.cls, hint), lie)
     told = tuple(r for r in plan.refusals if r.reason is Reason.FALSE_HINT)
     return (*found.values(), *told)
 

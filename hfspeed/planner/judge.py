@@ -36,14 +36,14 @@ def judge(study: Study) -> Verdicts:
         call = study.recording.calls[path]
         if key(call) in verdicts.known or (work.stages and path == work.stages.decoder):
             continue
-        verdict = _unfused(study, verdicts, plan, call) if path in work.sites else Verdict()
+        verdict = _unfused(study, plan, call) if path in work.sites else Verdict()
         verdicts.known[key(call)] = verdict
         if path in work.blocks and work.tensor:
             verdicts.known[key(call)] = _whole(study, verdicts, work, call)
     return verdicts
 
 
-def _unfused(study: Study, verdicts: Verdicts, plan: Plan, call: Call) -> Verdict:
+def _unfused(study: Study, plan: Plan, call: Call) -> Verdict:
     """Does the rewritten module compute what its author wrote, on one rank?"""
     try:
         _run(study, plan, call, 1)
@@ -84,7 +84,7 @@ def _guesses(work: Draft, call: Call) -> Iterator[tuple[str, ...]]:
     sizes = set(work.blocks[call.path].columns.values())
     for path in work.blocks[call.path].columns:
         module = work.study.model.get_submodule(path)
-        sizes.add(int(module.out_features))  # type: ignore[arg-type]
+        sizes.add(int(module.out_features))
     for op in work.ops:
         if isinstance(op, Attention) and op.path == call.path:
             sizes |= {op.heads, op.kv_heads}

@@ -102,7 +102,7 @@ def _steady(model: nn.Module, early: Recording, late: Recording) -> None:
         return
     pairs = zip(early.reads, late.reads, strict=False)
     path = next((one[0] for one, other in pairs if one != other), "")
-    code = forward_code(type(model.get_submodule(path)))
+    code = forward_code(type(model.get_submodule(path)))  # type: ignore[arg-type]
     place = Place(code.co_filename, code.co_firstlineno) if code else None
     found = "the forward reads positions and behaves otherwise for long sequences"
     help_ = "make it a function of each token's own position"
@@ -126,7 +126,7 @@ def prompt(model: nn.Module, tokens: int) -> dict[str, Any]:
 
 
 def _cannot_run(model_class: type[Any], error: BaseException) -> Refusal:
-    code = forward_code(model_class)
+    code = forward_code(model_class)  # type: ignore[arg-type]
     place = Place(code.co_filename, code.co_firstlineno) if code else None
     found = f"the forward does not run on token ids alone: {told(error)}"
     return Refusal("model", Reason.CANNOT_RUN, found, model_class.__name__, place)
