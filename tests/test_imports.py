@@ -31,7 +31,7 @@ LIGHT = [
 ALLOWED = {
     "vllm": ("vllm/",),
     "transformers": (
-        *("vllm/", "lint/rules/", "cli/"),
+        "vllm/",
         *(f"planner/{name}.py" for name in ("load", "shrink", "wrapper", "build", "checkpoint")),
     ),
 }

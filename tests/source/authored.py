@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import itertools
 import sys
@@ -31,3 +32,10 @@ def author(folder: Path, text: str, *, name: str = "", raw: bool = False) -> Mod
 def forward(folder: Path, body: str) -> Recovered:
     """A recovered ``forward`` of a class ``M``, given its ``def`` from column 0."""
     return recover(author(folder, "class M:\n" + textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")).M)
+
+
+def read(text: str) -> Recovered:
+    """A ``forward`` that lies in no file."""
+    tree = ast.parse(text).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    return Recovered(text, tree, "a.py", 1, 0, "a", "M", "self", "a")

@@ -8,13 +8,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from hfspeed.source import Edits, Recovered
 
 sys.path.insert(0, str(Path(__file__).parent))
-from authored import author, forward
+from authored import author, forward, read
 
 from hfspeed.source import recover
 
@@ -106,7 +104,7 @@ def test_insertions_at_one_place_keep_their_order_and_deletions_of_neighbours(tm
 def test_insertions_beside_other_statements_of_a_line(
     tmp_path: Path, text: str, node: str, after: bool, expected: str
 ) -> None:
-    recovered = _read("def forward(self, x):\n" + _indent(text))
+    recovered = read("def forward(self, x):\n" + _indent(text))
     edits = Edits(recovered)
     insert = edits.insert_after if after else edits.insert_before
     wanted = _indent(node).strip()
@@ -120,12 +118,6 @@ def _indent(text: str) -> str:
     from hfspeed.source.layout import indented
 
     return indented(text, "    ")
-
-
-def _read(text: str) -> Recovered:
-    tree = ast.parse(text).body[0]
-    assert isinstance(tree, ast.FunctionDef)
-    return Recovered(text, tree, "a.py", 1, 0, "a", "M", "self", "a")
 
 
 @pytest.mark.parametrize(
@@ -152,14 +144,14 @@ def _read(text: str) -> Recovered:
     ],
 )
 def test_parentheses_where_meaning_asks_for_them(expression: str, node: str, new: str, expected: str) -> None:
-    recovered = _read(f"def forward(self):\n    return {expression}")
+    recovered = read(f"def forward(self):\n    return {expression}")
     edits = Edits(recovered)
     edits.replace(next(n for n in ast.walk(recovered.tree.body[0]) if isinstance(n, ast.Name) and n.id == node), new)
     assert edits.apply() == f"def forward(self):\n    return {expected}"
 
 
 def test_overlap_and_broken_results_are_told() -> None:
-    recovered = _read("def forward(self, x):\n    return self.a(self.b(x))")
+    recovered = read("def forward(self, x):\n    return self.a(self.b(x))")
     edits = Edits(recovered)
     edits.replace(find(recovered, "self.a(self.b(x))"), "y")
     edits.replace(find(recovered, "self.b(x)"), "z")
@@ -169,7 +161,7 @@ def test_overlap_and_broken_results_are_told() -> None:
     edits.replace(find(recovered, "self.b(x)"), "for")
     with pytest.raises(ValueError, match=r"M\.forward does not parse"):
         edits.apply()
-    fstring = _read('def forward(self, x):\n    return f"{x}"')
+    fstring = read('def forward(self, x):\n    return f"{x}"')
     name = next(n for n in ast.walk(fstring.tree) if isinstance(n, ast.Name))
     with pytest.raises(ValueError, match="f-string"):
         Edits(fstring).replace(name, "y")
@@ -193,13 +185,13 @@ def test_overlap_and_broken_results_are_told() -> None:
     ],
 )
 def test_a_new_parameter(signature: str, expected: str) -> None:
-    edits = Edits(_read(f"@d(1, (2))\ndef forward{signature}:\n    return 1"))
+    edits = Edits(read(f"@d(1, (2))\ndef forward{signature}:\n    return 1"))
     edits.insert_parameter("new", "int | None", "None")
     assert edits.apply() == f"@d(1, (2))\ndef forward{expected}:\n    return 1"
 
 
 def test_a_parameter_that_cannot_be() -> None:
-    edits = Edits(_read("def forward(self, x=1): pass"))
+    edits = Edits(read("def forward(self, x=1): pass"))
     with pytest.raises(ValueError, match="already has a parameter `x`"):
         edits.insert_parameter("x")
     with pytest.raises(ValueError, match="follows defaults"):
@@ -211,7 +203,7 @@ def test_a_parameter_that_cannot_be() -> None:
 
 
 def test_nothing_stands_beside_an_elif() -> None:
-    recovered = _read("def forward(self, x):\n    if x:\n        pass\n    elif y:\n        z = 1")
+    recovered = read("def forward(self, x):\n    if x:\n        pass\n    elif y:\n        z = 1")
     edits = Edits(recovered)
     branch = recovered.statement_of(find(recovered, "y"))
     for ask in (
@@ -236,71 +228,3 @@ def test_inert_decorators_go_with_their_comments(tmp_path: Path) -> None:
         """,
     )
     assert Edits(recover(module.M)).apply() == "def forward(self, x):\n    return x"
-
-
-BODY = """\
-def forward(self, x, y=2):
-    a = self.q(x); b = self.k(x)  # pair
-    if a: c = 1; d = 2
-    elif b:
-        c = d = 0
-    else: c = (
-        3)
-    for i in x: a += i
-    with y as z:
-        pass
-    s = '''one
-  two'''
-    return a, b
-"""
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
-@given(st.data())
-def test_any_choice_of_edits_gives_the_tree_it_should(data: st.DataObject) -> None:
-    recovered = _read(BODY.rstrip("\n"))
-    statements = [
-        n
-        for n in ast.walk(recovered.tree)
-        if isinstance(n, ast.stmt) and n is not recovered.tree and not recovered.segment(n).startswith("elif")
-    ]
-    edits = Edits(recovered)
-    before: dict[ast.stmt, list[str]] = {}
-    after: dict[ast.stmt, list[str]] = {}
-    gone: list[ast.stmt] = []
-    for number, stmt in enumerate(statements):
-        choice = data.draw(st.sampled_from(["none", "none", "before", "after", "delete"]))
-        if choice == "before":
-            edits.insert_before(stmt, f"if new_{number}:\n    go()")
-            before[stmt] = [f"if new_{number}:\n    go()"]
-        elif choice == "after":
-            edits.insert_after(stmt, f"new_{number}()")
-            after[stmt] = [f"new_{number}()"]
-        elif choice == "delete" and isinstance(stmt, ast.Assign | ast.AugAssign | ast.Return):
-            edits.delete(stmt)
-            gone.append(stmt)
-    text = edits.apply()
-    for node in ast.walk(recovered.tree):
-        for name in ("body", "orelse"):
-            block = getattr(node, name, None)
-            if isinstance(block, list):
-                setattr(node, name, [s for stmt in block for s in _around(stmt, before, after) if s not in gone])
-    assert _without_pass(ast.parse(text)) == _without_pass(recovered.tree)
-
-
-def _without_pass(tree: ast.AST) -> str:
-    """The tree's text; a ``pass`` says nothing, so neither an empty block nor one beside others differ."""
-    for node in ast.walk(tree):
-        for name in ("body", "orelse"):
-            block = getattr(node, name, None)
-            if isinstance(block, list):
-                setattr(node, name, [stmt for stmt in block if not isinstance(stmt, ast.Pass)])
-    return ast.unparse(tree)
-
-
-def _around(stmt: ast.stmt, before: dict[ast.stmt, list[str]], after: dict[ast.stmt, list[str]]) -> list[ast.stmt]:
-    return [
-        *(ast.parse(text).body[0] for text in before.get(stmt, [])),
-        stmt,
-        *(ast.parse(text).body[0] for text in after.get(stmt, [])),
-    ]
