@@ -7,21 +7,25 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import nn
 
+from hfspeed.graph.linear import shape_of
 from hfspeed.plan import Heads, Norm, Op, Stacked, Tie, Weight
+from hfspeed.plan.filling import LINEAR
 
 
 def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...], tuple[Tie, ...]]:
     """Weights and ties; the first name of a shared tensor is the one that is loaded."""
     parts: dict[str, tuple[str, int | None]] = {}
-    norms = set()
+    norms, linears = set(), set()
     for op in ops:
+        if isinstance(op, LINEAR):
+            linears.add(op.path)
         if isinstance(op, Norm):
             norms.add(op.path)
         if isinstance(op, (Heads, Stacked)):
             outer = op.path.rpartition(".")[0]
-            for number, part in enumerate(op.parts):
+            for index, part in enumerate(op.parts):
                 source = f"{outer}.{part}" if outer else part
-                parts[source] = (op.path, number if len(op.parts) > 1 else None)
+                parts[source] = (op.path, index if len(op.parts) > 1 else None)
     first: dict[int, str] = {}
     weights, ties = [], []
     for name, tensor in _state(model):
@@ -31,10 +35,16 @@ def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...
         first[id(tensor)] = name
         module, _, leaf = name.rpartition(".")
         path, number = parts.get(module, (module, None))
+        turned = path in linears and leaf == "weight" and _turned(model.get_submodule(module))
         if module in norms:
             leaf = "weight"  # its only parameter, whatever the author calls it
-        weights.append(Weight(name, f"{path}.{leaf}" if path else leaf, number))
+        weights.append(Weight(name, f"{path}.{leaf}" if path else leaf, number, turned))
     return tuple(weights), tuple(ties)
+
+
+def _turned(module: nn.Module) -> bool:
+    shape = shape_of(module)
+    return shape is not None and shape.transposed
 
 
 def _state(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
