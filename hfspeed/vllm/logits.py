@@ -14,11 +14,18 @@ from hfspeed.plan import Plan
 
 
 class Given(nn.Module):
-    """Stands for the base model: returns the hidden states it was given."""
+    """Stands for the base model: returns the hidden states it was given; other attributes are the base model's."""
 
-    def __init__(self) -> None:
+    def __init__(self, base: nn.Module) -> None:
         super().__init__()
         self.hidden: torch.Tensor | None = None
+        self.stands_for = (base,)  # in a tuple, so that it is no child
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["stands_for"][0], name)
 
     def forward(self, *_: Any, **__: Any) -> BaseModelOutputWithPast:
         """The hidden states, as the first field of what a base model returns."""
@@ -53,7 +60,7 @@ class Logits:
     """
 
     def __init__(self, root: nn.Module, plan: Plan, project: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        self.given = Given()
+        self.given = Given(root.get_submodule(plan.wrapper.base))
         self.wrapper = copy.copy(root)
         self.wrapper._modules = dict(root._modules)
         self.wrapper._modules[plan.wrapper.base] = self.given

@@ -76,8 +76,8 @@ class Loader:
                     self._check_shape(name, source, tensor)
                 elif slot.rows or slot.transposed:
                     raise CheckpointError(
-                        f"{self.subject}: {name} is quantised, but its rows have to be rearranged, which is not possible "
-                        "once numbers are packed; serve the weights unquantised"
+                        f"{self.subject}: {name} is quantised, but has to be rearranged, which is not possible once "
+                        "numbers are packed; serve the weights unquantised"
                     )
                 self._fill(values[slot.target], slot, name, slot.arranged(tensor), filled)
         missing = self._missing(root, values, filled) if self.strict else []

@@ -69,6 +69,8 @@ def attention(op: Attention, site: Site) -> None:
     module = site.root.get_submodule(op.path)
     if op.value_size > op.head_size:
         raise PlanError(f"{op.path}: values of {op.value_size} in heads of {op.head_size} cannot be built in vLLM")
+    if getattr(module, "is_causal", True) is False:
+        raise Refused(_looks_ahead(op))
     ranks, rank = (site.ranks, site.rank) if op.split else (1, 0)
     own = [stop - start for start, stop in (span(count, rank, ranks) for count in (op.heads, op.kv_heads))]
     extra: dict[str, Any] = {}
@@ -115,4 +117,14 @@ def _masked(op: Attention) -> Refusal:
         found="the model hands its attention a mask of its own",
         module=op.path,
         help="build masks with transformers' mask functions, which make none for a serving backend",
+    )
+
+
+def _looks_ahead(op: Attention) -> Refusal:
+    return Refusal(
+        wanted="attention",
+        reason=Reason.MASK_NOT_CAUSAL,
+        found="`is_causal` is false on the module, so tokens attend to later ones",
+        module=op.path,
+        help="configure it as a decoder; an encoder cannot generate",
     )

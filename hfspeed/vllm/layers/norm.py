@@ -26,8 +26,9 @@ def norm(op: Norm, site: Site) -> None:
 
 
 def keep(op: Keep, site: Site) -> None:
-    """The author's module as it stands; where its input is split, on the whole of it."""
-    gather(site.root.get_submodule(op.path), op.units, site)
+    """The author's module, or bare parameter, as it stands; where its input is split, on the whole of it."""
+    if op.units:
+        gather(site.root.get_submodule(op.path), op.units, site)
 
 
 def gather(module: nn.Module, units: int, site: Site) -> None:
