@@ -118,3 +118,14 @@ def test_merged_names_for_adapters(serving: ModuleType) -> None:
     assert packed_names(ops) == {"qkv": ["q", "k", "v"], "gu": ["g", "u"], "packed": ["packed"]}
     clash = Stacked("m.1.other.gu", ("a", "b"), 8, (8, 8), False, True)
     assert "gu" not in packed_names([*ops, clash])
+
+
+def test_a_module_that_looks_ahead_is_refused(serving: ModuleType) -> None:
+    from hfspeed.errors import RefusedError
+    from hfspeed.vllm.layers.attention import attention
+
+    root = nn.Module()
+    root.encoder = nn.Module()
+    root.encoder.is_causal = False  # type: ignore[assignment]
+    with pytest.raises(RefusedError, match="mask-not-causal"):
+        attention(Attention("encoder", 2, 2, 4, 4, 0.5), SimpleNamespace(root=root))  # type: ignore[arg-type]

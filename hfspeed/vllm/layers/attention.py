@@ -10,7 +10,7 @@ from torch.nn import functional
 from vllm.model_executor.layers.attention import Attention as Layer
 from vllm.model_executor.utils import set_weight_attrs
 
-from hfspeed.errors import PlanError
+from hfspeed.errors import PlanError, RefusedError
 from hfspeed.plan import Attention
 from hfspeed.plan.keywords import consume
 from hfspeed.plan.shares import span
@@ -70,7 +70,7 @@ def attention(op: Attention, site: Site) -> None:
     if op.value_size > op.head_size:
         raise PlanError(f"{op.path}: values of {op.value_size} in heads of {op.head_size} cannot be built in vLLM")
     if getattr(module, "is_causal", True) is False:
-        raise Refused(_looks_ahead(op))
+        raise RefusedError(type(site.root).__name__, (_looks_ahead(op),))
     ranks, rank = (site.ranks, site.rank) if op.split else (1, 0)
     own = [stop - start for start, stop in (span(count, rank, ranks) for count in (op.heads, op.kv_heads))]
     extra: dict[str, Any] = {}
