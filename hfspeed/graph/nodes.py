@@ -11,11 +11,14 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from hfspeed.graph.attend import causal
+from hfspeed.graph.linear import shape_of
 
-_CASTS: Final = {
+CASTS: Final = frozenset({
     "to", "float", "half", "bfloat16", "double", "type_as", "type", "contiguous", "clone", "detach",
-    "dropout", "identity",
-}  # fmt: skip
+})  # fmt: skip
+"""Methods that give the same numbers in another dtype or place."""
+SPLITS: Final = frozenset({"chunk", "split", "tensor_split", "split_with_sizes"})
+"""Functions and methods that cut a value into pieces."""
 
 
 def function_name(node: fx.Node) -> str:
@@ -30,8 +33,8 @@ def module_of(node: fx.Node) -> nn.Module | None:
 
 
 def is_linear(node: object) -> bool:
-    """A call of a child that is exactly ``nn.Linear``: a subclass may compute something else."""
-    return isinstance(node, fx.Node) and type(module_of(node)) is nn.Linear
+    """A call of a child that is a linear and nothing else: see `shape_of`."""
+    return isinstance(node, fx.Node) and shape_of(module_of(node)) is not None
 
 
 def linears(graph: fx.Graph) -> tuple[fx.Node, ...]:
@@ -61,30 +64,41 @@ def width(node: fx.Node) -> int:
 
 def peeled(node: fx.Node) -> fx.Node:
     """The node below casts, copies and (in evaluation) dropout."""
-    while node.args and isinstance(node.args[0], fx.Node):
-        copies = function_name(node) in _CASTS or isinstance(
-            module_of(node), (nn.Dropout, nn.Identity)
-        )
-        if not copies:
-            break
+    while node.args and isinstance(node.args[0], fx.Node) and _copies(node, node.args[0]):
         node = node.args[0]
     return node
 
 
+def _copies(node: fx.Node, of: fx.Node) -> bool:
+    """Whether ``node`` gives the numbers of ``of``; a cast to whole numbers does not."""
+    if function_name(node) == "dropout":
+        trains = node.kwargs.get("training", node.args[2] if len(node.args) > 2 else True)
+        return trains is False
+    if isinstance(module_of(node), (nn.Dropout, nn.Identity)):
+        return True
+    if function_name(node) not in CASTS:
+        return False
+    return all(isinstance(v, torch.Tensor) and v.is_floating_point() for v in (value_of(node), value_of(of)))
+
+
 def as_function(node: fx.Node) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """A node that takes one tensor, as a function of it; ``None`` if it takes more or has weights."""
-    tensors = [a for a in (*node.args, *node.kwargs.values()) if isinstance(a, fx.Node)]
-    if len(tensors) != 1 or not node.args or node.args[0] is not tensors[0]:
+    if len([a for a in (*node.args, *node.kwargs.values()) if isinstance(a, fx.Node)]) != 1:
         return None
-    rest, keywords = node.args[1:], dict(node.kwargs)
-    keywords.pop("inplace", None)
-    if node.op == "call_function" and callable(node.target):
-        target = node.target
-        return lambda x: target(x, *rest, **keywords)  # type: ignore[no-any-return]
-    module = module_of(node)
-    if module is None or any(True for _ in module.parameters()):
+    keywords = {name: value for name, value in node.kwargs.items() if name != "inplace"}
+    named = next((name for name, value in keywords.items() if isinstance(value, fx.Node)), None)
+    if named is None and not (node.args and isinstance(node.args[0], fx.Node)):
         return None
-    return lambda x: module(x, *rest, **keywords)  # type: ignore[no-any-return]
+    target: Any = node.target if node.op == "call_function" else module_of(node)
+    if target is None or (isinstance(target, nn.Module) and any(True for _ in target.parameters())):
+        return None
+    rest = node.args if named else node.args[1:]
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        given = (*rest,) if named else (x, *rest)
+        return target(*given, **{**keywords, named: x} if named else keywords)  # type: ignore[no-any-return]
+
+    return function
 
 
 ACTIVATIONS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
@@ -99,10 +113,10 @@ def activation(node: fx.Node) -> str | None:
     function = as_function(node)
     if function is None:
         return None
-    x = torch.linspace(-12, 12, 97, dtype=torch.float64)
+    x = torch.cat([torch.linspace(-12, 12, 97), torch.logspace(1, 5, 9), -torch.logspace(1, 5, 9)]).double()
     with torch.no_grad(), torch.device("cpu"):
         try:
-            y = function(x)
+            y: object = function(x)
         except (TypeError, ValueError, RuntimeError, NotImplementedError):
             return None  # not a function of one float tensor on its own
     if not isinstance(y, torch.Tensor) or y.shape != x.shape:

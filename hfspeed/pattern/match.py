@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torch import fx, nn
 
 from hfspeed.graph.flow import origins
+from hfspeed.graph.linear import Shape, shape_of
 from hfspeed.graph.nodes import (
+    SPLITS,
     activation,
     as_function,
     function_name,
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from hfspeed.pattern.site import Site
 
 Names = dict[str, fx.Node]
-_SPLITS = {"chunk", "split", "tensor_split", "split_with_sizes"}
 
 
 def bindings(term: Term, node: fx.Node, names: Names) -> Iterator[Names]:
@@ -65,7 +66,7 @@ def _act(name: str, of: Term, node: fx.Node, names: Names) -> Iterator[Names]:
 
 def _piece(name: str, of: Term, node: fx.Node, names: Names) -> Iterator[Names]:
     cut = node.args[0] if is_part(node) else None
-    if not isinstance(cut, fx.Node) or function_name(cut) not in _SPLITS:
+    if not isinstance(cut, fx.Node) or function_name(cut) not in SPLITS:
         return
     pieces, whole = value_of(cut), cut.args[0]
     if len(pieces) != 2 or not isinstance(whole, fx.Node):
@@ -75,7 +76,7 @@ def _piece(name: str, of: Term, node: fx.Node, names: Names) -> Iterator[Names]:
 
 
 def _product(left: Term, right: Term, node: fx.Node, names: Names) -> Iterator[Names]:
-    factors = [a for a in node.args if isinstance(a, fx.Node)]
+    factors = [a for a in (*node.args, *node.kwargs.values()) if isinstance(a, fx.Node)]
     if function_name(node) not in {"mul", "multiply"} or len(factors) != 2:
         return
     for one, other in (factors, factors[::-1]):
@@ -108,10 +109,11 @@ class Bound:
         return found
 
     @property
-    def linear(self) -> nn.Linear:
-        """The child called, a plain linear."""
-        assert isinstance(self.module, nn.Linear)
-        return self.module
+    def shape(self) -> Shape:
+        """The shape of the child called, a plain linear."""
+        shape = shape_of(self.module)
+        assert shape is not None, f"{self.role} is no linear"
+        return shape
 
     @property
     def path(self) -> str:
@@ -126,17 +128,17 @@ class Bound:
     @property
     def in_features(self) -> int:
         """Width read."""
-        return self.linear.in_features
+        return self.shape.inputs
 
     @property
     def out_features(self) -> int:
         """Width given."""
-        return self.linear.out_features
+        return self.shape.outputs
 
     @property
     def bias(self) -> bool:
         """Whether it adds a bias."""
-        return self.linear.bias is not None
+        return self.shape.bias
 
     @property
     def index(self) -> object:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from torch import nn
-
+from hfspeed.graph.linear import shape_of
 from hfspeed.plan import Column, Heads, Op, Plan, Row, Stacked, Whole
 from hfspeed.refusal import Reason, Refusal
 
@@ -23,7 +22,7 @@ def disagreements(model: Any, plan: Plan) -> tuple[Refusal, ...]:
     for pattern, style in declared.items():
         regex = re.compile(re.escape(f"{base}.{pattern}").replace(r"\*", r"\d+") + "$")
         paths = [path for path, module in model.named_modules() if regex.match(path)]
-        linear = [path for path in paths if type(model.get_submodule(path)) is nn.Linear]
+        linear = [path for path in paths if shape_of(model.get_submodule(path))]
         told = _difference(pattern, str(style), paths, [(p, ours.get(p)) for p in linear])
         if told:
             module = paths[0] if paths else base

@@ -11,6 +11,7 @@ from torch import nn
 
 from hfspeed.emit import emitted
 from hfspeed.errors import PlanError
+from hfspeed.graph.linear import shape_of
 from hfspeed.graph.record import Call
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, Plan
@@ -84,7 +85,7 @@ def _guesses(work: Draft, call: Call) -> Iterator[tuple[str, ...]]:
     sizes = set(work.blocks[call.path].columns.values())
     for path in work.blocks[call.path].columns:
         module = work.study.model.get_submodule(path)
-        sizes.add(int(module.out_features))
+        sizes |= {shape.outputs} if (shape := shape_of(module)) else set()
     for op in work.ops:
         if isinstance(op, Attention) and op.path == call.path:
             sizes |= {op.heads, op.kv_heads}

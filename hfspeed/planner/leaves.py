@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from hfspeed.graph.linear import Shape, shape_of
 from hfspeed.pattern.probe import CannotProbe, row_scale
 from hfspeed.plan import Column, Embed, Head, Keep, Op, Row, Whole
 from hfspeed.planner.wrapper import name_of
@@ -38,12 +39,12 @@ def ends(model: Any, twin: Any, head: str) -> Iterator[Op]:
         yield Keep(head)
 
 
-def linear(path: str, module: nn.Linear, splits: Splits) -> Op:
+def linear(path: str, shape: Shape, splits: Splits) -> Op:
     """The op of one plain linear that no fusion took."""
-    shape = (path, module.in_features, module.out_features, module.bias is not None)
+    facts = (path, shape.inputs, shape.outputs, shape.bias)
     if path in splits.columns:
-        return Column(*shape, units=splits.columns[path])
-    return Row(*shape) if path in splits.rows else Whole(*shape)
+        return Column(*facts, units=splits.columns[path])
+    return Row(*facts) if path in splits.rows else Whole(*facts)
 
 
 def kept(model: nn.Module, claimed: frozenset[str], splits: Splits) -> Iterator[Op]:
@@ -53,8 +54,8 @@ def kept(model: nn.Module, claimed: frozenset[str], splits: Splits) -> Iterator[
         names = [name for name, value in own if value is not None]
         if not names or path in claimed or any(f"{path}.{name}" in claimed for name in names):
             continue
-        if type(module) is nn.Linear:
-            yield linear(path, module, splits)
+        if shape := shape_of(module):
+            yield linear(path, shape, splits)
         elif any(True for _ in module.children()):
             yield from (Keep(f"{path}.{name}" if path else name) for name in names)
         else:
