@@ -42,7 +42,6 @@ class PackedGatedLinear(Fusion):
             widths={"both": 48},
             after="""
             gate_up = self.both(x)
-            both = gate_up
             up = self.act_and_mul(gate_up)
             return self.down(up)
             """,
@@ -70,8 +69,7 @@ class PackedGatedLinear(Fusion):
         m.among(m.act.kind, ACTIVATIONS, Reason.NO_GATED_KERNEL, found, m.act)
 
     def rewrite(self, m: Match) -> list[Change]:
-        cut = m.gate.node.args[0]
-        changes = fused_halves(m.site, self.name, m.root, cut, m.packed.node, self._kernel(m))
+        changes = fused_halves(m.site, self.name, m.root, m.packed.node, self._kernel(m))
         if changes is None:
             m.refuse(Reason.NOT_A_PLAIN_CALL, "the product is not one expression behind the cut")
         return changes

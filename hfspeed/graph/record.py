@@ -143,7 +143,11 @@ class _Recorder(TorchFunctionMode):
             return
         node = open_.call.graph.call_function(func, *wired)
         node.meta["span"] = span_in(frame, open_.code, open_.boundary)
-        self._learn(open_, node, args[0] if stores else result)
+        known = open_.known.get(id(result))
+        if known is not None and known[2] == result._version:
+            node.meta["value"] = result  # a cast to what it already is: still the same value as before
+        else:
+            self._learn(open_, node, args[0] if stores else result)
 
     # -- modules -----------------------------------------------------------------------------------
 

@@ -9,11 +9,11 @@ from typing import ClassVar
 from torch import fx
 
 from hfspeed.example import Example
-from hfspeed.graph.nodes import is_linear
+from hfspeed.graph.nodes import is_linear, peeled
 from hfspeed.pattern.edit import Change, changed
 from hfspeed.pattern.match import Match, bindings
 from hfspeed.pattern.site import Site
-from hfspeed.pattern.terms import Pattern, Term
+from hfspeed.pattern.terms import Pattern, Product, Term
 from hfspeed.plan import Op
 from hfspeed.refusal import Refused
 
@@ -68,6 +68,8 @@ def apply(fusion: Fusion, site: Site) -> None:
 
 
 def _matches(fusion: Fusion, term: Term, site: Site, node: fx.Node) -> Iterator[Match]:
+    if isinstance(term, Product) and peeled(node) is not node:
+        return  # a copy of the product stands at another expression than the product itself
     for names in bindings(term, node, {}):
         linears = {n for n in names.values() if is_linear(n)}
         if linears and not any(n.meta.get("claimed") for n in linears):

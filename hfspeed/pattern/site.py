@@ -6,6 +6,7 @@ import ast
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import NoReturn
 
 from torch import fx, nn
 
@@ -32,6 +33,7 @@ class Site:
         promised: names on the module that the ops must provide.
         refusals: why fusions did not apply.
         split: names of children whose results may be split over ranks.
+        regroup: rows of packed projections are put in another order even where they could be split as they are.
     """
 
     call: Call
@@ -41,6 +43,7 @@ class Site:
     promised: list[str] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     split: frozenset[str] = frozenset()
+    regroup: bool = False
 
     def __post_init__(self) -> None:
         for node in self.graph.nodes:  # one recording may be looked at several times
@@ -72,7 +75,7 @@ class Site:
     def free_name(self, wanted: str) -> str:
         """``wanted``, or a name like it that the module does not have yet."""
         taken = set(dir(self.call.module)) | {op.path.rpartition(".")[2] for op in self.ops}
-        while wanted in taken:
+        while {wanted, f"{wanted}_sizes"} & taken:
             wanted += "_fused"
         return wanted
 
@@ -81,7 +84,13 @@ class Site:
         used = {n.id for n in ast.walk(self.recovered.tree) if isinstance(n, ast.Name)}
         used |= {n.arg for n in ast.walk(self.recovered.tree) if isinstance(n, ast.arg)}
         used |= {name for change in self.changes for name in change.names}
-        return [name if name not in used else f"{name}_out" for name in names]
+        found: list[str] = []
+        for name in names:
+            while name in used:
+                name += "_out"  # noqa: PLW2901  until it is free
+            used.add(name)
+            found.append(name)
+        return found
 
     def place(self, node: fx.Node) -> Place | None:
         """The author's line for a node."""
@@ -107,7 +116,7 @@ class Site:
         if self._calls[node.target] > 1:
             self._no(wanted, Reason.CALLED_TWICE, f"`{name}` is called more than once", node)
         found = self.expression(node)
-        if found is None or not isinstance(found, ast.Call):
+        if not isinstance(found, ast.Call):
             self._no(
                 wanted,
                 Reason.CALLED_THROUGH_HELPER,
@@ -124,7 +133,7 @@ class Site:
     def _calls(self) -> Counter[object]:
         return Counter(node.target for node in self.graph.nodes if node.op == "call_module")
 
-    def _no(self, wanted: str, reason: Reason, found: str, node: fx.Node, help: str = "") -> None:
+    def _no(self, wanted: str, reason: Reason, found: str, node: fx.Node, help: str = "") -> NoReturn:
         raise Refused(Refusal(wanted, reason, found, self.path, self.place(node), 1, help))
 
     def module(self, node: fx.Node) -> nn.Module:

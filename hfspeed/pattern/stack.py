@@ -9,9 +9,10 @@ from torch import fx
 
 from hfspeed.pattern.edit import Change
 from hfspeed.pattern.site import Site
+from hfspeed.pattern.straight import before
 from hfspeed.refusal import Reason, Refusal, Refused
 from hfspeed.source.blocks import innermost_common_block
-from hfspeed.source.effects import written
+from hfspeed.source.effects import bound, dotted, written
 
 
 def projections(site: Site, wanted: str, parts: Sequence[fx.Node]) -> list[ast.Call]:
@@ -48,28 +49,55 @@ def hoisted(
         Refused: the calls are in branches that do not dominate one another, or the input is written.
     """
     recovered = site.recovered
-    inputs = [_input(call) for call in calls]
-    statements = [recovered.statement_of(call) for call in calls]
     block, index = innermost_common_block(recovered, [_unguarded(site, call) for call in calls])
-    last = max(i for i, stmt in enumerate(block) if any(_holds(stmt, s) for s in statements))
+    ordered = sorted(calls, key=recovered.offsets)
+    final = recovered.statement_of(ordered[-1])
+    last = max(i for i, stmt in enumerate(block) if _holds(stmt, final))
     span = block[index : last + 1]
-    risky = [*span[:-1], *([span[-1]] if hasattr(span[-1], "body") else [])]
-    names = {n.id for value in inputs for n in ast.walk(value) if isinstance(n, ast.Name)}
-    names -= {recovered.self_name}
-    inside = {
-        n.target.id
-        for stmt in span
-        for n in ast.walk(stmt)
-        if isinstance(n, ast.NamedExpr) and isinstance(n.target, ast.Name)
-    }
-    harmed = names & (written(risky, recovered.tree.body) | inside)
-    if harmed:
-        first, final = (str(parts[i].target).rpartition(".")[2] for i in (0, -1))
-        found = f"`{sorted(harmed)[0]}` is written between `{first}` and `{final}`"
-        help_ = f"write to `{sorted(harmed)[0]}` after `{final}`"
+    names = {name for call in calls for n in ast.walk(_input(call)) if (name := dotted(n))} - {recovered.self_name}
+    risky: list[ast.AST] = [*span] if hasattr(span[-1], "body") else [*span[:-1]]
+    risky += before(recovered, final, ordered[-1], calls)
+    inside = {n.target.id for stmt in span for n in ast.walk(stmt) if isinstance(n, ast.NamedExpr)}
+    if harmed := names & (written(risky, recovered.tree.body) | inside):
+        one, other = (str(parts[i].target).rpartition(".")[2] for i in (0, -1))
+        found = f"`{min(harmed)}` is written between `{one}` and `{other}`"
+        help_ = f"write to `{min(harmed)}` after `{other}`"
         raise Refused(_refusal(site, wanted, Reason.INPUT_WRITTEN, found, parts[-1], help_))
-    earliest = min(calls, key=lambda call: recovered.offsets(call))
-    return block[index], recovered.segment(_input(earliest))
+    _one_value(site, wanted, calls, parts, block)
+    return block[index], recovered.segment(_input(ordered[0]))
+
+
+def _one_value(
+    site: Site, wanted: str, calls: Sequence[ast.Call], parts: Sequence[fx.Node], block: Sequence[ast.stmt]
+) -> None:
+    """Refuse calls that read one value in the recorded run, but need not in every run."""
+    first, found = None, ""
+    for call, part in zip(calls, parts, strict=True):
+        value = _input(call)
+        if any(isinstance(node, ast.Call | ast.IfExp | ast.BoolOp) for node in ast.walk(value)):
+            found = f"`{site.recovered.segment(value)}` is computed for each of the calls"
+        origin = _origin(site, block, value, call)
+        first = first or origin
+        if origin != first:
+            found = f"`{site.recovered.segment(value)}` is not always what `{first[0]}` is"
+        if found:
+            raise Refused(_refusal(site, wanted, Reason.INPUTS_DIFFER, found, part))
+
+
+def _origin(site: Site, block: Sequence[ast.stmt], value: ast.expr, call: ast.Call) -> tuple[str, int]:
+    """What names the value, looked through plain renamings, and which statement of ``block`` bound that name."""
+    at = next((i for i, stmt in enumerate(block) if _holds(stmt, site.recovered.statement_of(call))), len(block))
+    if not isinstance(value, ast.Name):
+        return ast.unparse(value), -1
+    name = value.id
+    while (index := next((i for i in range(at - 1, -1, -1) if name in bound([block[i]])), -1)) >= 0:
+        stmt = block[index]
+        match stmt:
+            case ast.Assign(targets=[ast.Name()], value=ast.Name(id=other)):
+                name, at = other, index
+            case _:
+                break
+    return name, index
 
 
 def folded(
@@ -115,13 +143,13 @@ def _existence(guard: ast.AST | None, mention: ast.expr) -> bool | None:
 
 def _unguarded(site: Site, call: ast.Call) -> ast.AST:
     """The call, or the whole ``call if child is not None else …`` whose guard will be folded."""
+    child = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     outer = site.recovered.parent_of(call)
     while isinstance(outer, ast.expr):
-        if isinstance(outer, ast.IfExp) and isinstance(outer.test, ast.Compare):
-            mention = outer.test.left
-            child = isinstance(call.func, ast.Attribute) and isinstance(mention, ast.Attribute)
-            if child and mention.attr == call.func.attr and _existence(outer.test, mention) is not None:  # type: ignore[union-attr]
-                return outer
+        match outer:
+            case ast.IfExp(test=ast.Compare(left=ast.Attribute(attr=attr) as mention)) if attr == child:
+                if _existence(outer.test, mention) is not None:
+                    return outer
         outer = site.recovered.parent_of(outer)
     return call
 
