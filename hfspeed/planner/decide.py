@@ -18,6 +18,7 @@ from hfspeed.planner.prove import prove
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.study import Study, study
 from hfspeed.planner.verdicts import Verdicts
+from hfspeed.planner.ways import other_ways
 from hfspeed.refusal import Reason, Refusal
 
 MOST_LAYERS = 8
@@ -37,6 +38,8 @@ def decide(subject: Subject) -> Plan:
     if lies := false_hints(full, first):
         raise RefusedError(subject.name, lies)
     small, verdicts = _small(subject, full, first)
+    if others := other_ways(full.recording, small.recording):
+        raise RefusedError(subject.name, others)
     proven, proofs = _prove(subject, small, verdicts)
     plan, _ = draft(full, verdicts)
     _covered(subject, plan, proven)
