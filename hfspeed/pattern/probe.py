@@ -18,8 +18,8 @@ class CannotProbe(Exception):  # noqa: N818  says what happened
     """The module does not run alone on a float tensor; says why."""
 
 
-def materialised(module: nn.Module) -> nn.Module:
-    """A copy with random float64 parameters on the CPU, whatever device the module is on.
+def materialised(module: nn.Module, dtype: torch.dtype = torch.float64) -> nn.Module:
+    """A copy with random parameters on the CPU, whatever device the module is on.
 
     Raises:
         CannotProbe: a buffer has no values to copy.
@@ -33,8 +33,8 @@ def materialised(module: nn.Module) -> nn.Module:
         if parameter is None:
             twin._parameters[name] = None
             continue
-        values = torch.rand(parameter.shape, generator=generator, dtype=torch.float64) + 0.5
-        twin._parameters[name] = nn.Parameter(values, requires_grad=False)
+        values = 2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)  # of both signs
+        twin._parameters[name] = nn.Parameter(values.to(dtype), requires_grad=False)
     return twin
 
 
@@ -64,12 +64,10 @@ def rms_norm(module: nn.Module, rank: int, size: int) -> _Verdict:
     Raises:
         CannotProbe: see there.
     """
-    own = {k: v for k, v in vars(module).items() if not k.startswith("_")}
-    plain = (bool, int, float, str, type(None))
-    facts = tuple((k, v) if isinstance(v, plain) else (k, id(v)) for k, v in sorted(own.items()))
-    key = (type(module), facts, rank, size, tuple(p.shape for p in module.parameters()))
-    if any(True for _ in module.buffers()):
+    facts = [(k, v) for k, v in sorted(vars(module).items()) if not k.startswith("_")]
+    if any(True for _ in module.buffers()) or not all(_is_plain(v) for _, v in facts):
         return probe_rms_norm(module, rank, size)
+    key = (type(module), repr(facts), rank, size, tuple(p.shape for p in module.parameters()))
     if key not in _PROBED:
         try:
             _PROBED[key] = probe_rms_norm(module, rank, size)
@@ -79,6 +77,12 @@ def rms_norm(module: nn.Module, rank: int, size: int) -> _Verdict:
     if isinstance(verdict, str):
         raise CannotProbe(verdict)
     return verdict
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(_is_plain(item) for item in value)
+    return isinstance(value, (bool, int, float, str, type(None)))
 
 
 def probe_rms_norm(module: nn.Module, rank: int, size: int) -> _Verdict:
@@ -108,7 +112,21 @@ def probe_rms_norm(module: nn.Module, rank: int, size: int) -> _Verdict:
     )
     if not worst < 1e-5:
         raise CannotProbe(f"it differs from a root-mean-square norm by {worst:.2g}")
+    _in_bfloat16(materialised(module, torch.bfloat16), x, eps, kind)
     return eps, kind, worst  # type: ignore[return-value]
+
+
+def _in_bfloat16(twin: nn.Module, x: torch.Tensor, eps: float, kind: str) -> None:
+    """What the dtype decides must not differ: some read epsilon off it, some give another dtype than they take."""
+    scale = math.sqrt(eps) if eps > 0 else 1e-3
+    given = (x * scale).bfloat16()
+    y = run(twin, given)
+    if y.dtype is not given.dtype:
+        raise CannotProbe(f"it gives {str(y.dtype).removeprefix('torch.')} for bfloat16")
+    factor = {"plain": 0, "one_plus": 1}[kind] + next(twin.parameters()).double() if kind != "none" else torch.ones(())
+    wanted = given.double() / (given.double().pow(2).mean(-1, keepdim=True) + eps).sqrt() * factor
+    if not (error := _error(y, wanted)) < 0.05:
+        raise CannotProbe(f"its epsilon depends on the dtype: in bfloat16 it is off by {error:.2g}")
 
 
 def _same_shape(y: torch.Tensor, x: torch.Tensor) -> None:
@@ -136,8 +154,8 @@ def _epsilon(module: nn.Module, x: torch.Tensor, factor: torch.Tensor) -> float:
     if eps < 1e-18:
         return 0.0
     written = [v for v in vars(module).values() if isinstance(v, float)]
-    nearest = min([*written, float(f"{eps:.5g}")], key=lambda v: abs(v - eps))
-    return nearest if abs(nearest - eps) <= 1e-4 * eps else eps
+    short = [float(f"{eps:.{digits}g}") for digits in range(1, 7)]
+    return next((v for v in (*written, *short) if abs(v - eps) <= 2e-6 * eps), eps)
 
 
 def row_scale(module: nn.Module, vocab: int) -> float:
