@@ -7,6 +7,7 @@ from types import ModuleType
 
 from hfspeed.emit import emitted
 from hfspeed.errors import PlanError, RefusedError
+from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, Op, Plan, Proof, laws
 from hfspeed.planner.declared import disagreements
 from hfspeed.planner.draft import draft
@@ -17,7 +18,7 @@ from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.prove import prove
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.study import Study, study
-from hfspeed.planner.verdicts import Verdicts
+from hfspeed.planner.verdicts import Verdict, Verdicts, key
 from hfspeed.planner.ways import other_ways
 from hfspeed.refusal import Reason, Refusal
 
@@ -41,8 +42,7 @@ def decide(subject: Subject) -> Plan:
     if others := other_ways(full.recording, small.recording):
         raise RefusedError(subject.name, others)
     proven, proofs = _prove(subject, small, verdicts)
-    plan, _ = draft(full, verdicts)
-    _covered(subject, plan, proven)
+    plan = _covered(full, verdicts, proven)
     told = (*verdicts_told(proven), *disagreements(full.model, plan))
     plan = plan.with_proofs(*proofs).with_refusals(*(r for r in told if r not in plan.refusals))
     laws.verify(plan, proven=True)
@@ -161,13 +161,20 @@ def verdicts_told(plan: Plan) -> tuple[Refusal, ...]:
     return tuple(r for r in plan.refusals if r.wanted in {"tensor", "stages", "fusion"})
 
 
-def _covered(subject: Subject, plan: Plan, proven: Plan) -> None:
-    """Every class that will be emitted must have been run in a proof, letter for letter."""
+def _covered(full: Study, verdicts: Verdicts, proven: Plan) -> Plan:
+    """The large plan without any rewritten class that was not run, letter for letter, in a proof."""
     known = {(f.module, f.base, f.text) for f in proven.forwards}
-    missing = [f for f in plan.forwards if (f.module, f.base, f.text) not in known]
-    if missing:
-        refusals = tuple(
-            Refusal("proof", Reason.CANNOT_RUN, f"`{f.name}` occurs in no small model that runs", f.paths[0])
-            for f in missing
-        )
-        raise RefusedError(subject.name, refusals)
+    plan, _ = draft(full, verdicts)
+    for _ in plan.forwards:  # each round leaves at least one class as written
+        missing = [f for f in plan.forwards if (f.module, f.base, f.text) not in known]
+        if not missing:
+            break
+        for forward in missing:
+            if plan.stages is not None and plan.stages.decoder in forward.paths:
+                verdicts.stages = False
+            call = full.recording.calls[forward.paths[0]]
+            found = f"`{forward.name}` is rewritten as in no small model that runs"
+            told = Refusal("fusion", Reason.CANNOT_RUN, found, call.path, place_of(call))
+            verdicts.known[key(call)] = Verdict(fused=False, split=False, refusal=told)
+        plan, _ = draft(full, verdicts)
+    return plan
