@@ -28,7 +28,7 @@ def layer_list(recording: Recording) -> tuple[str, str]:
     found = [
         (outer, name)
         for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList)
+        if isinstance(module, nn.ModuleList) and any(True for _ in module.parameters())
         for outer in [name.rpartition(".")[0]]
         if outer in recording.calls and _chained(recording.calls[outer].graph, name, len(module))
     ]
