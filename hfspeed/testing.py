@@ -144,7 +144,7 @@ def applied(fusion: Fusion, root: nn.Module) -> tuple[Site, Call]:
     call = recorded(root).calls["block"]
     block = tensor.block(call)
     columns = block.columns if block else {}
-    site = Site(call, split=frozenset(path.removeprefix("block.") for path in columns))
+    site = Site(call, split=frozenset(path.removeprefix("block.") for path in columns), regroup=True)
     apply(fusion, site)
     return site, call
 

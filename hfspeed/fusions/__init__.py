@@ -4,12 +4,14 @@ from hfspeed.fusions.attention import InterfaceAttention
 from hfspeed.fusions.gated import GatedLinear
 from hfspeed.fusions.heads import HeadProjections
 from hfspeed.fusions.packed_gated import PackedGatedLinear
+from hfspeed.fusions.packed_heads import PackedHeads
 from hfspeed.fusions.rms_norm import RootMeanSquareNorm
 from hfspeed.fusions.siblings import SiblingLinears
 from hfspeed.pattern.fusion import Fusion
 from hfspeed.pattern.replacement import Replacement
 
 FUSIONS: tuple[Fusion, ...] = (
+    PackedHeads(),  # no rival: one linear that serves three roles
     HeadProjections(),  # first: three siblings that meet in attention are also split by head
     GatedLinear(),  # before siblings: it saves the product's round trip as well
     PackedGatedLinear(),  # no rival: one linear that others cannot match

@@ -88,3 +88,4 @@ def _take(fusion: Fusion, site: Site, match: Match, changes: list[Change]) -> No
     for op in ops:
         name = op.path.removeprefix(prefix)
         site.promised += [name, f"{name}_sizes"] if hasattr(op, "parts") else [name]
+        site.promised += [f"{name}_head_sizes"] if f".{name}_head_sizes[" in site.text() else []

@@ -47,9 +47,7 @@ def bindings(term: Term, node: fx.Node, names: Names) -> Iterator[Names]:
         case Product(left, right):
             yield from _product(left, right, peeled(node), names)
         case From(name, of):
-            found = origins(node)
-            if len(found) == 1 and len(found[0].all_input_nodes) == 1:
-                yield from bindings(of, found[0].all_input_nodes[0], names | {name: found[0]})
+            yield from _from(name, of, node, names)
         case Readers(name, of):
             found = tuple(user for user in node.users if is_linear(user) and not user.meta.get("claimed"))
             if len(found) > 1:
@@ -57,6 +55,12 @@ def bindings(term: Term, node: fx.Node, names: Names) -> Iterator[Names]:
         case Attend(name, query, key, value):
             if is_attention(node):
                 yield from _attend((query, key, value), node, names | {name: node})
+
+
+def _from(name: str, of: Term, node: fx.Node, names: Names) -> Iterator[Names]:
+    found = origins(node)
+    if len(found) == 1 and len(found[0].all_input_nodes) == 1 and names.get(name) in {None, found[0]}:
+        yield from bindings(of, found[0].all_input_nodes[0], names | {name: found[0]})
 
 
 def _act(name: str, of: Term, node: fx.Node, names: Names) -> Iterator[Names]:

@@ -98,7 +98,7 @@ class Pattern:
         return Piece(name, of)
 
     def comes_from(self, name: str, of: Term) -> From:
-        """Whatever is made from the linear ``name`` and no other."""
+        """Whatever is made from the linear ``name`` and no other; used twice, it is the same linear."""
         return From(name, of)
 
     def readers(self, name: str, of: Term) -> Readers:

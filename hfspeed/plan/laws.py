@@ -203,7 +203,8 @@ def _provides(op: Op) -> set[str]:
     name = paths.last(op.path)
     if isinstance(op, Attention | Local):
         return set()
-    return {name, f"{name}_sizes"} if isinstance(op, Stacked | Heads) else {name}
+    sizes = {f"{name}_sizes"} if isinstance(op, Stacked | Heads) else set()
+    return {name} | sizes | ({f"{name}_head_sizes"} if isinstance(op, Heads) else set())
 
 
 def _splits(op: Op) -> bool:

@@ -71,7 +71,8 @@ class Heads:
     """Query, key and value projections as one GEMM, split by heads; key heads fewer than ranks repeat.
 
     Promises ``name`` and ``name_sizes`` as `Stacked` does. ``parts`` are the q, k, v child names; or the one name of
-    a packed projection, and ``rows`` is then the order of its rows that makes it q, k, v, head by head.
+    a packed projection, and ``rows`` is then the order of its rows that makes it q, k, v, head by head. A third name
+    ``name_head_sizes`` gives the size of one head of each.
     """
 
     path: str

@@ -57,6 +57,11 @@ def widths(op: Stacked | Heads, ranks: int) -> tuple[int, ...]:
     return tuple(stop - start for start, stop in part_spans(op, 0, ranks))
 
 
+def head_sizes(op: Heads) -> tuple[int, int, int]:
+    """The size of one head of query, key and value: what ``name_head_sizes`` promises."""
+    return op.head_size, op.head_size, op.value_size
+
+
 def cuts(layers: int, stages: int) -> tuple[Span, ...]:
     """The layers of each stage. What does not divide goes to the middle, since the ends have the tables to hold."""
     counts = [layers // stages] * stages

@@ -118,7 +118,7 @@ def _shared(op: Op, split: bool, gathered: dict[str, int]) -> Op:
 def _fusions(work: Draft, splits: Splits) -> None:
     split = {*splits.columns}
     for call in work.calls():
-        if len(linears(call.graph)) < 2 or call.path in work.study.recording.again:
+        if not linears(call.graph) or call.path in work.study.recording.again:
             continue
         verdict = work.verdicts.of(call)
         if not verdict.fused:
@@ -126,7 +126,7 @@ def _fusions(work: Draft, splits: Splits) -> None:
             continue
         start = len(call.path) + 1
         names = frozenset(path[start:] for path in split if path.startswith(f"{call.path}."))
-        site = Site(call, split=names)
+        site = Site(call, split=names, regroup=verdict.regroup)
         for fusion in FUSIONS:
             apply(fusion, site)
         work.refusals += site.refusals

@@ -58,8 +58,8 @@ def _whole(study: Study, verdicts: Verdicts, work: Draft, call: Call) -> Verdict
     """Do shares pass through the module on two ranks, perhaps with some of its integers divided?"""
     start = verdicts.known[key(call)]
     first: Exception | None = None
-    for names in _guesses(work, call):
-        verdict = replace(start, local=names)
+    tries = [replace(start, local=names) for names in _guesses(work, call)]
+    for verdict in [*tries, replace(start, regroup=True)]:
         verdicts.known[key(call)] = verdict
         plan, _ = draft(study, verdicts)
         try:

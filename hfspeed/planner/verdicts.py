@@ -20,12 +20,14 @@ class Verdict:
         split: shares pass through it.
         local: integer attributes of it of which each rank has its share.
         refusal: why not, when not.
+        regroup: rows of a packed projection change places, because shares do not pass through as they are.
     """
 
     fused: bool = True
     split: bool = True
     local: tuple[str, ...] = ()
     refusal: Refusal | None = None
+    regroup: bool = False
 
 
 @dataclass

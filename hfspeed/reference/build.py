@@ -163,6 +163,8 @@ def _stacked(op: Stacked | Heads, site: Site) -> None:
         delattr(parent, part)
     setattr(parent, name, layers.Linear(own("weight", op.inputs), own("bias") if op.bias else None))
     setattr(parent, f"{name}_sizes", [stop - start for start, stop in spans])
+    if isinstance(op, Heads):
+        setattr(parent, f"{name}_head_sizes", shares.head_sizes(op))
 
 
 def _gated(op: Gated, site: Site) -> None:

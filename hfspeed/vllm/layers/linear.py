@@ -13,7 +13,7 @@ from vllm.model_executor.layers.linear import (
 )
 
 from hfspeed.plan import Column, Heads, Row, Stacked, Whole
-from hfspeed.plan.shares import widths
+from hfspeed.plan.shares import head_sizes, widths
 from hfspeed.vllm.site import Site
 
 
@@ -67,3 +67,5 @@ def _side_by_side(op: Stacked | Heads, layer: Any, site: Site) -> None:
             delattr(parent, part)
     site.put(op.path, layer)
     setattr(parent, f"{name}_sizes", list(widths(op, site.ranks)))
+    if isinstance(op, Heads):
+        setattr(parent, f"{name}_head_sizes", head_sizes(op))
