@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from types import CodeType, FrameType
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
-from hfspeed.graph.positions import Span, forward_code, span_in
+from hfspeed.graph.positions import forward_code, span_in
 from hfspeed.graph.shadow import READS, Shadows
 from hfspeed.graph.tensors import copied, held, items, tensors
 
@@ -96,7 +96,7 @@ class _Recorder(TorchFunctionMode):
 
     # -- functions ---------------------------------------------------------------------------------
 
-    def __torch_function__(  # noqa: D105  torch's protocol
+    def __torch_function__(
         self,
         func: Callable[..., Any],
         types: Any,
@@ -205,8 +205,8 @@ class _Recorder(TorchFunctionMode):
             return self._node(open_, value)
         if isinstance(value, (tuple, list)):
             return tuple(self._wire(open_, item) for item in value)
-        if isinstance(value, Mapping):
-            return {str(key): self._wire(open_, item) for key, item in value.items()}
+        if isinstance(value, Mapping) or (is_dataclass(value) and not isinstance(value, type)):
+            return {str(key): self._wire(open_, item) for key, item in items(value)}
         if isinstance(value, slice):
             parts = (value.start, value.stop, value.step)
             return slice(*(self._wire(open_, part) for part in parts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -16,11 +17,13 @@ def held(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def items(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Keys and values of a tuple, list or mapping; nothing for anything else."""
+    """Keys and values of a tuple, list, mapping or dataclass; nothing for anything else."""
     if isinstance(value, (tuple, list)):
         yield from enumerate(value)
     elif isinstance(value, Mapping):
         yield from value.items()
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from ((field.name, getattr(value, field.name)) for field in fields(value))
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from hfspeed.errors import PlanError
+from hfspeed.graph.tensors import tensors
 from hfspeed.plan import Plan, Proof, laws
 from hfspeed.planner.contest import Contest
 from hfspeed.planner.mismatch import BOUNDS, Mismatch, apart, arithmetic, many, running
-from hfspeed.planner.witness import Witness, calls, distance, tensors
+from hfspeed.planner.witness import Witness, calls, distance
 from hfspeed.reference.build import build
 from hfspeed.reference.ranks import Group, Ranks
 
@@ -97,10 +98,9 @@ def prove_module(
         Mismatch: something differs.
     """
     author = copy.deepcopy(model).to(dtype).eval()
-    args, kwargs = _cast(tuple(args), dtype), _cast(dict(kwargs), dtype)
     theirs, worst = Witness(), 0.0
     with torch.no_grad(), arithmetic(dtype), theirs.watch(author), running("the author's module", theirs):
-        wanted = list(tensors(author.get_submodule(path)(*args, **kwargs)))
+        wanted = list(tensors(author.get_submodule(path)(*_given(args, dtype), **_given(kwargs, dtype))))
     for count in ranks:
         how = f"{many(count, 'rank')}, {path} alone"
         witnesses = [Witness() for _ in range(count)]
@@ -111,12 +111,12 @@ def prove_module(
                     plan, author, classes, rank=rank, ranks=group.size, group=group, under=path, strict=False
                 )
                 with seen[rank].watch(built):
-                    return list(tensors(built.get_submodule(path)(*args, **kwargs)))
+                    return list(tensors(built.get_submodule(path)(*_given(args, dtype), **_given(kwargs, dtype))))
 
         with torch.no_grad(), running(how, witnesses[0]):
             results = Ranks(count).run(serve)
         for witness, found in zip(witnesses, results, strict=True):
-            same = len(found) == len(wanted)
+            same = len(found) == len(wanted) > 0
             error = max(map(distance, wanted, found), default=0.0) if same else float("inf")
             worst = max(worst, error)
             if not error <= BOUNDS[dtype]:
@@ -126,11 +126,12 @@ def prove_module(
     return [Proof(f"module {path}", method, worst, BOUNDS[dtype])]
 
 
-def _cast(value: Any, dtype: torch.dtype) -> Any:
+def _given(value: Any, dtype: torch.dtype) -> Any:
+    """A copy, which the module may write to; floating point tensors in ``dtype``."""
     if isinstance(value, torch.Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
+        return value.to(dtype, copy=True) if value.is_floating_point() else value.clone()
     if isinstance(value, dict):
-        return {name: _cast(item, dtype) for name, item in value.items()}
+        return {name: _given(item, dtype) for name, item in value.items()}
     if type(value) in {tuple, list}:
-        return type(value)(_cast(item, dtype) for item in value)
+        return type(value)(_given(item, dtype) for item in value)
     return value

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from hfspeed.graph.tensors import tensors
+
 Piece = tuple[int, int]
 """``(sequence, tokens)``: a stretch of one sequence in a row."""
 Row = tuple[Piece, ...]
@@ -57,18 +59,6 @@ class Witness:
                 self.seen.setdefault(path, []).append(value)
 
         return leave
-
-
-def tensors(output: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in what a module returned, through tuples, lists and mappings, in order."""
-    if isinstance(output, torch.Tensor):
-        yield output
-    elif isinstance(output, dict):
-        for value in output.values():
-            yield from tensors(value)
-    elif isinstance(output, tuple | list):
-        for value in output:
-            yield from tensors(value)
 
 
 def by_sequence(values: Sequence[torch.Tensor], rows: Sequence[Row], dim: int = 1) -> dict[int, torch.Tensor] | None:

@@ -11,10 +11,11 @@ import torch
 from hfspeed.emit import emitted
 from hfspeed.example import Example
 from hfspeed.fusions import FUSIONS
+from hfspeed.graph.tensors import tensors
 from hfspeed.pattern.fusion import apply
 from hfspeed.pattern.site import Site
 from hfspeed.planner.exact import Exact
-from hfspeed.planner.witness import distance, tensors
+from hfspeed.planner.witness import distance
 from hfspeed.reference.build import build
 from hfspeed.testing import module_of, plan_of, recorded
 
@@ -46,9 +47,10 @@ def sound(source: str, **kwargs) -> Site:
                     continue  # the author's own mistake
                 try:
                     ours = _run(built.train(training), call)
-                except (RuntimeError, NameError) as error:  # loud at least: a part of a merged result has gaps
-                    assert "view size is not compatible" in str(error), site.text()
-                    continue
+                except (RuntimeError, NameError) as error:
+                    if "view size is not compatible" in str(error):
+                        continue  # loud at least: a part of a merged result has gaps
+                    raise AssertionError(site.text()) from error
                 worst = max(map(distance, theirs, ours))
                 assert len(theirs) == len(ours), site.text()
                 assert worst < 1e-8, f"off by {worst}, training {training}\n{site.text()}"
@@ -150,7 +152,7 @@ def test_a_write_between_is_never_lost(form: str, number: int) -> None:
 
 ODD = {
     "another input": "return self.down(F.silu(self.gate(x)) * self.up(y))",
-    "another input in one case": "z = x if x.shape[1] < 100 else y\nreturn self.down(F.silu(self.gate(z)) * self.up(x))",
+    "another input in one case": "z = x if x.ndim < 9 else y\nreturn self.down(F.silu(self.gate(z)) * self.up(x))",
     "an input kept on the module": """
         self.dump_patches = x
         gate = self.gate(self.dump_patches)
@@ -160,7 +162,7 @@ ODD = {
     """,
     "gate used twice": "g = self.gate(x)\nreturn self.down(F.silu(g) * self.up(x)) + g",
     "gate called twice": "return self.down(F.silu(self.gate(x)) * self.up(x)) + self.gate(x)",
-    "gate named on the way": "g = y\nh = self.down(F.silu(g := self.gate(x)) * self.up(x))\nreturn h[..., :16] + g[..., :16]",
+    "gate named on the way": "g = y[..., :1]\nh = self.down(F.silu(g := self.gate(x)) * self.up(x))\nreturn h + g",
     "activation after the product": "return self.down(F.silu(self.gate(x) * self.up(x)))",
     "activation of both": "return self.down(F.silu(self.gate(x)) * F.silu(self.up(x)))",
     "a third factor": "return self.down(F.silu(self.gate(x)) * self.up(x) * self.third(x))",
@@ -208,8 +210,8 @@ ODD = {
         gate = h.sum()
         return h + later()
     """,
-    "written in the same statement": "t = (x.mul_(2) if self.training else x, self.a(x), self.b(x))\nreturn t[1] * t[2]",
-    "a name that emitted code wants": "a_out = y * 2\na = self.a(x)\nreturn a_out[..., :16] + (a * self.b(x))[..., :16]",
+    "written in the same statement": "t = (x.mul_(2) if self.training else 0, self.a(x), self.b(x))\nreturn t[1]",
+    "a name that emitted code wants": "a_out = y * 2\na = self.a(x)\nreturn a_out[..., 0] + (a * self.b(x))[..., 0]",
 }
 
 
