@@ -18,6 +18,7 @@ from hfspeed.plan import Plan
 from hfspeed.plan.json import dumps, loads
 from hfspeed.planner.build import build
 from hfspeed.planner.load import Subject
+from hfspeed.planner.switches import switched_off
 
 PASSING = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
 """Entries of a configuration that say nothing about the model's shape."""
@@ -86,7 +87,7 @@ class PlanCache:
 
 
 def key_for(subject: Subject) -> str:
-    """A hash of configuration, author's code, hfspeed's own code, and the versions of transformers and torch."""
+    """A hash of configuration, author's code, hfspeed's own code, what is off, and the versions of two libraries."""
     config = {name: value for name, value in subject.config.to_dict().items() if name not in PASSING}
     parts = {
         "class": f"{subject.model_class.__module__}.{subject.model_class.__qualname__}",
@@ -95,6 +96,7 @@ def key_for(subject: Subject) -> str:
         "config": json.dumps(config, sort_keys=True, default=str),
         "code": {str(file): _hash(file.read_bytes()) for file in code_of(subject)},
         "hfspeed": _own_code(),
+        "off": switched_off(),
         "versions": {name: importlib.metadata.version(name) for name in ("transformers", "torch")},
     }
     return _hash(json.dumps(parts, sort_keys=True).encode())

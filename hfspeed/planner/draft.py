@@ -10,7 +10,6 @@ from torch import nn
 
 from hfspeed.axes import pipeline, tensor
 from hfspeed.axes.tensor import Block
-from hfspeed.fusions import FUSIONS, REPLACEMENTS
 from hfspeed.graph.nodes import linears
 from hfspeed.graph.record import Call
 from hfspeed.pattern.fusion import apply
@@ -20,6 +19,7 @@ from hfspeed.planner.destinations import destinations
 from hfspeed.planner.forwards import forwards
 from hfspeed.planner.leaves import Splits, ends, kept
 from hfspeed.planner.study import Study
+from hfspeed.planner.switches import active
 from hfspeed.planner.verdicts import Verdicts
 from hfspeed.planner.wrapper import wrapper
 from hfspeed.refusal import Refusal, Refused
@@ -68,8 +68,9 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
 
 
 def _replacements(work: Draft) -> None:
+    replacements = active().replacements
     for call in work.calls():
-        for replacement in REPLACEMENTS:
+        for replacement in replacements:
             if call.module is work.study.model.get_input_embeddings() or not replacement.sees(call):
                 continue
             try:
@@ -116,7 +117,7 @@ def _shared(op: Op, split: bool, gathered: dict[str, int]) -> Op:
 
 
 def _fusions(work: Draft, splits: Splits) -> None:
-    split = {*splits.columns}
+    split, fusions = {*splits.columns}, active().fusions
     for call in work.calls():
         if not linears(call.graph) or call.path in work.study.recording.again:
             continue
@@ -127,7 +128,7 @@ def _fusions(work: Draft, splits: Splits) -> None:
         start = len(call.path) + 1
         names = frozenset(path[start:] for path in split if path.startswith(f"{call.path}."))
         site = Site(call, split=names, regroup=verdict.regroup)
-        for fusion in FUSIONS:
+        for fusion in fusions:
             apply(fusion, site)
         work.refusals += site.refusals
         if site.ops:
