@@ -1,0 +1,74 @@
+"""What is measured: a model, the engine's settings, and the prompts of each round."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hfspeed.bench.arms import Arm
+
+
+@dataclass(frozen=True)
+class Job:
+    """One benchmark, the same for every arm.
+
+    Attributes:
+        model: a folder, or a name on the hub.
+        prompts / input_len / output_len: how many, and of how many tokens.
+        vocabulary: token ids of prompts are below this.
+        engine: vLLM's settings by keyword, the arm's own aside.
+        rounds / warmups: how often is measured, and how often is run before that.
+        restart: each arm's process lives for one round only, where several models do not fit beside each other.
+        together: how many arms live at a time; shares an accelerator's memory among them.
+    """
+
+    model: str
+    prompts: int
+    input_len: int
+    output_len: int
+    vocabulary: int
+    engine: dict[str, Any] = field(default_factory=dict)
+    rounds: int = 5
+    warmups: int = 1
+    restart: bool = False
+    together: int = 1
+
+    def settings(self, arm: Arm) -> dict[str, Any]:
+        """All of the engine's settings for one arm."""
+        return {
+            "model": self.model,
+            "model_impl": arm.model_impl,
+            "skip_tokenizer_init": True,
+            "max_model_len": self.input_len + self.output_len,
+            "enable_prefix_caching": False,  # a round must not find what the one before computed
+            "disable_log_stats": True,
+            "gpu_memory_utilization": round(0.9 / (1 if self.restart else self.together), 3),
+            **self.engine,
+        }
+
+    def tokens(self, round_: int) -> list[list[int]]:
+        """The prompts of one round: random, and the same for every arm."""
+        draw = random.Random(round_)  # noqa: S311  numbers to count with, no secrets
+        return [
+            [draw.randrange(1, self.vocabulary) for _ in range(self.input_len)] for _ in range(self.prompts)
+        ]
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether weights lie beside the configuration."""
+    return any(next(folder.glob(f"*.{ending}"), None) for ending in ("safetensors", "bin", "pt", "gguf"))
+
+
+def vocabulary(config: dict[str, Any]) -> int:
+    """How many token ids a configuration speaks of; a nested text configuration counts."""
+    nested = next((entry for entry in config.values() if isinstance(entry, dict) and "vocab_size" in entry), {})
+    return int(config.get("vocab_size") or nested.get("vocab_size") or 2)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """``config.json`` of a folder."""
+    read: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
+    return read

@@ -1,0 +1,48 @@
+"""What is measured: names, units, and which way is better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure.
+
+    Attributes:
+        key: its name in the JSON.
+        title: how it is told.
+        unit: of the absolute figure.
+        more: more of it is better; ratios are turned round where it is not, so that above 1 is always better.
+        places: decimals of the absolute figure.
+    """
+
+    key: str
+    title: str
+    unit: str
+    more: bool = False
+    places: int = 1
+
+
+ROUND = (
+    Measure("prefill", "prefill", "tokens/s", more=True, places=0),
+    Measure("decode", "decode", "tokens/s", more=True, places=0),
+    Measure("whole", "whole run", "tokens/s", more=True, places=0),
+    Measure("prefill_cpu", "prefill, CPU time", "ms/token", places=3),
+    Measure("decode_cpu", "decode, CPU time", "ms/token", places=3),
+    Measure("whole_cpu", "whole run, CPU time", "ms/token", places=3),
+    Measure("first", "time to first token", "ms"),
+    Measure("gap", "time between tokens", "ms"),
+)
+"""Measured in every round."""
+
+ONCE = (
+    Measure("cold_start", "cold start", "s"),
+    Measure("warm_start", "warm start", "s"),
+    Measure("cold_cpu", "cold start, CPU time", "s"),
+    Measure("warm_cpu", "warm start, CPU time", "s"),
+    Measure("peak", "peak memory", "GiB", places=2),
+    Measure("gpu_peak", "peak memory, GPU", "GiB", places=2),
+    Measure("cache", "room in the cache", "tokens", more=True, places=0),
+)
+"""Measured once for each arm: no interval."""

@@ -1,0 +1,144 @@
+"""The order of things: every arm starts cold, then warm, then the arms take turns, round by round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from hfspeed.bench.arms import Arm
+from hfspeed.bench.job import Job
+from hfspeed.bench.result import Record, Result
+from hfspeed.bench.worker import ArmFailed, Worker
+
+GIB = float(1 << 30)
+Tell = Callable[[str], None]
+
+
+class Spawn(Protocol):
+    """Starts the process of one arm."""
+
+    def __call__(self, arm: Arm, folder: Path, *, environ: dict[str, str]) -> Worker:
+        """A worker that has been started and asked nothing."""
+
+
+class Bench:
+    """One benchmark under way.
+
+    Args:
+        job: what is measured.
+        arms: the ways to serve it, in the order of their turns.
+        folder: where caches and logs go, one folder for each arm.
+        result: filled as measuring goes on, so that it holds at any time what was measured until then.
+        environ: for every process.
+        tell: called before each step with what comes next; ``steps`` times in all.
+        spawn: starts a process.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        arms: Sequence[Arm],
+        folder: Path,
+        result: Result,
+        *,
+        environ: dict[str, str],
+        tell: Tell,
+        spawn: Spawn = Worker,
+    ) -> None:
+        self.job, self.arms, self.folder, self.result = job, arms, folder, result
+        self.environ, self.tell, self.spawn = environ, tell, spawn
+        self.records = {arm.name: Record(arm.name, arm.about) for arm in arms}
+        self.workers: dict[str, Worker] = {}
+        result.records = list(self.records.values())
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are if no arm fails."""
+        return len(self.arms) * (2 + self.job.rounds)
+
+    def run(self) -> None:
+        """Measure everything; Ctrl-C ends it early and is noted. No process is left behind."""
+        try:
+            for arm in self.arms:
+                self._step(arm, "cold start", self._cold)
+            for arm in self.arms:
+                self._step(arm, "warm start", self._warm)
+            for number in range(1, self.job.rounds + 1):
+                for arm in self.arms:
+                    self._step(arm, f"round {number} of {self.job.rounds}", lambda a, n=number: self._round(a, n))
+        except KeyboardInterrupt:
+            self.result.interrupted = True
+        finally:
+            for worker in self.workers.values():
+                worker.stop()
+
+    def _step(self, arm: Arm, name: str, do: Callable[[Arm], None]) -> None:
+        """One step of one arm; a failed arm does nothing more."""
+        self.tell(f"{arm.name}: {name}")
+        record = self.records[arm.name]
+        if record.error:
+            return
+        try:
+            do(arm)
+        except ArmFailed as failure:
+            record.error, record.log = str(failure), failure.log
+            self._end(arm)
+
+    def _cold(self, arm: Arm) -> None:
+        self._start(arm, "cold")
+        self._end(arm)
+
+    def _warm(self, arm: Arm) -> None:
+        self._start(arm, "warm")
+        if self.job.restart:
+            self._end(arm)
+        else:
+            self._ready(arm)
+            self.workers[arm.name].pause()
+
+    def _round(self, arm: Arm, number: int) -> None:
+        if self.job.restart:
+            self._start(arm, "again")
+            self._ready(arm)
+        worker, record = self.workers[arm.name], self.records[arm.name]
+        worker.resume()
+        said = worker.ask("measure", prompts=self.job.tokens(number), length=self.job.output_len)
+        record.rounds.append(said["rates"])
+        record.tokens.append(said["tokens"])
+        record.raw.setdefault("runs", []).append(said.get("whole", {}))
+        used = worker.ask("finish")
+        for key in ("peak", "gpu_peak"):
+            record.once[key] = max(record.once.get(key, 0.0), used[key] / GIB)
+        if self.job.restart:
+            self._end(arm)
+        else:
+            worker.pause()
+
+    def _start(self, arm: Arm, how: str) -> None:
+        begin = time.perf_counter()
+        worker = self.spawn(arm, self.folder / arm.name, environ=self.environ)
+        self.workers[arm.name] = worker
+        said = worker.ask("start", settings=self.job.settings(arm))
+        spent = time.perf_counter() - begin
+        record = self.records[arm.name]
+        for rank in said["ranks"]:
+            if not arm.is_served_by(rank["class"]):
+                raise ArmFailed(f"{rank['class']} serves, which is not the {arm.name} arm", worker.tail())
+        record.once["cache"] = said["cache_tokens"]
+        record.raw["served"] = said["ranks"]
+        if how in {"cold", "warm"}:
+            record.once |= {f"{how}_start": spent, f"{how}_cpu": said["cpu"]}
+
+    def _ready(self, arm: Arm) -> None:
+        """Run what is not counted: the first batches compile, allocate and fill caches."""
+        for number in range(self.job.warmups):
+            self.workers[arm.name].ask(
+                "measure", prompts=self.job.tokens(-1 - number), length=self.job.output_len
+            )
+
+    def _end(self, arm: Arm) -> None:
+        worker = self.workers.pop(arm.name, None)
+        if worker is not None:
+            worker.stop()
