@@ -72,7 +72,7 @@ def serve(measured: Any, requests: Iterable[str], answer: Callable[[Answer], Non
         request = json.loads(line)
         try:
             answer({"ok": getattr(measured, request.pop("do"))(**request)})
-        except Exception as error:  # whatever stops one arm is told, and the other arms go on
+        except Exception as error:  # noqa: BLE001  whatever stops one arm is told, and the other arms go on
             answer({"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()})
             return 1
     return 0

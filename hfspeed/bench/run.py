@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +14,8 @@ from hfspeed.bench.result import Record, Result
 from hfspeed.bench.worker import ArmFailed, Worker
 
 GIB = float(1 << 30)
+UNCOUNTED = 1_000_000
+"""Rounds from this number on warm up."""
 Tell = Callable[[str], None]
 
 
@@ -67,7 +70,7 @@ class Bench:
                 self._step(arm, "warm start", self._warm)
             for number in range(1, self.job.rounds + 1):
                 for arm in self.arms:
-                    self._step(arm, f"round {number} of {self.job.rounds}", lambda a, n=number: self._round(a, n))
+                    self._step(arm, f"round {number} of {self.job.rounds}", partial(self._round, number=number))
         except KeyboardInterrupt:
             self.result.interrupted = True
         finally:
@@ -134,9 +137,8 @@ class Bench:
     def _ready(self, arm: Arm) -> None:
         """Run what is not counted: the first batches compile, allocate and fill caches."""
         for number in range(self.job.warmups):
-            self.workers[arm.name].ask(
-                "measure", prompts=self.job.tokens(-1 - number), length=self.job.output_len
-            )
+            prompts = self.job.tokens(UNCOUNTED + number)
+            self.workers[arm.name].ask("measure", prompts=prompts, length=self.job.output_len)
 
     def _end(self, arm: Arm) -> None:
         worker = self.workers.pop(arm.name, None)

@@ -24,6 +24,7 @@ COMMANDS = {
     "verify": "Prove that what hfspeed makes of a model computes the same numbers.",
     "emit": "Write the modeling code that hfspeed runs.",
     "serve": "Serve a model with vLLM through hfspeed.",
+    "bench": "Measure native vLLM, hfspeed and vLLM's transformers backend, side by side.",
     "rule": "Explain a rule of the linter.",
     "hints": "List the hints, or write them next to a modeling file.",
 }

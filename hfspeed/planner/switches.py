@@ -46,7 +46,7 @@ def switched_off() -> tuple[str, ...]:
         UsageError: as `active`.
     """
     words = [word.strip() for word in os.environ.get(VARIABLE, "").split(",") if word.strip()]
-    known = {entry.name for entry in (*FUSIONS, *REPLACEMENTS)} - ALWAYS
+    known = {entry.name for entry in FUSIONS} | {entry.name for entry in REPLACEMENTS} - ALWAYS
     if words == [NONE]:
         return tuple(sorted(known))
     return tuple(sorted({_name(word, known) for word in words}))

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 Clock = Callable[[], float]
@@ -65,7 +66,7 @@ class Notes:
         end, cpu = time.perf_counter(), self.cpu()
         self.step()
         at, used, count = self.decoding or (end, cpu, 0)
-        gaps = [later - sooner for one in self.stamps for sooner, later in zip(one, one[1:], strict=False)]
+        gaps = [later - sooner for one in self.stamps for sooner, later in pairwise(one)]
         return Run(
             seconds=end - self.start,
             cpu=cpu - self.start_cpu,
