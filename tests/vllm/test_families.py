@@ -10,37 +10,11 @@ import pytest
 
 OURS = "hfspeed.vllm.models.causal.TransformersForCausalLM"
 FAMILIES = [
-    "llama",
-    "mistral",
-    "ministral",
-    "qwen2",
-    "qwen3",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "granite",
-    "olmo",
-    "olmo2",
-    "olmo3",
-    "smollm3",
-    "stablelm",
-    "starcoder2",
-    "phi",
-    "glm",
-    "glm4",
-    "exaone4",
-    "helium",
-    "seed_oss",
-    "arcee",
-    "cohere",
-    "cohere2",
-    "gpt_neox",
-    "nemotron",
-    "apertus",
-    "persimmon",
-    "hunyuan_v1_dense",
-    "ernie4_5",
-]
+    "llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "granite", "olmo",
+    "olmo2", "olmo3", "smollm3", "stablelm", "starcoder2", "phi", "glm", "glm4", "exaone4", "helium",
+    "seed_oss", "arcee", "cohere", "cohere2", "gpt_neox", "nemotron", "apertus", "persimmon",
+    "hunyuan_v1_dense", "ernie4_5",
+]  # fmt: skip
 
 
 @pytest.mark.timeout(300)
