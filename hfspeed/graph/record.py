@@ -185,7 +185,7 @@ class _Recorder(TorchFunctionMode):
             self.recording.again.setdefault(path, []).append(call)
         else:
             self.recording.calls[path] = call
-        open_ = _Open(call, frame, forward_code(type(module)))
+        open_ = _Open(call, frame, forward_code(type(module)))  # type: ignore[arg-type]
         for name, value in [*enumerate(args), *kwargs.items()]:
             for number, tensor in enumerate(tensors(value)):
                 if id(tensor) not in open_.known:

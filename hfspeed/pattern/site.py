@@ -66,7 +66,7 @@ class Site:
         Raises:
             Refused: it cannot be recovered.
         """
-        return _recovered(self.call.cls)
+        return _recovered(self.call.cls)  # type: ignore[arg-type]  # mypy takes no class for hashable
 
     def below(self, name: str) -> str:
         """The dotted path in the model of the child ``name``."""
