@@ -27,8 +27,8 @@ BROAD_EXCEPTS = {
 }
 # Ordinary English that some model type is also called by, or begins with.
 ENGLISH = {
-    *("align", "bit", "conditional", "decision", "depth", "diffusion", "embedding", "encoder", "fast", "flex", "git"),
-    *("got", "grounding", "led", "openai", "perception", "prompt", "recurrent", "seed", "speech", "switch", "table"),
+    *("align", "aria", "bit", "conditional", "ctrl", "decision", "depth", "diffusion", "embedding", "encoder", "fast"),
+    *("flex", "git", "got", "grounding", "led", "openai", "perception", "prompt", "recurrent", "seed", "speech", "switch", "table"),
     *("time", "video", "vision", "visual"),
 }
 # Classes of vLLM that are called by a family and have to be called so.
@@ -66,20 +66,22 @@ def test_a_file_holds_one_idea() -> None:
 
 
 def test_a_function_fits_on_a_screen() -> None:
-    """40 lines, its docstring not counted; a test may be as long as what it expects."""
+    """40 lines, its docstring not counted, nor a command's table of options; a test may be as long as what it expects."""
     long = {
         f"{name(file)}:{node.lineno} {node.name}": size
         for file in files("hfspeed/", "demo/", "examples/")
         for node in functions(TREES[file])
-        if (size := (node.end_lineno or 0) - node.lineno + 1 - docstring_lines(node)) > 40
+        if (size := (node.end_lineno or 0) - node.lineno + 1 - uncounted(node, name(file))) > 40
     }
     assert not long
 
 
-def docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def uncounted(node: ast.FunctionDef | ast.AsyncFunctionDef, file: str) -> int:
+    """Lines of the docstring; in a command also those of the signature, which is the table of its options."""
+    signature = node.body[0].lineno - node.lineno if file.startswith("hfspeed/cli/") else 0
     if ast.get_docstring(node) is None:
-        return 0
-    return (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
+        return signature
+    return signature + (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
 
 
 def test_a_module_opens_with_one_sentence() -> None:
