@@ -55,6 +55,12 @@ class InterfaceAttention(Replacement):
             reason=Reason.MASK_NOT_CAUSAL,
         ),
         Example(
+            "assert self.is_causal is False" + _SHAPES + "return attention(self, q, k, v, None)[0]",
+            widths=_WIDTHS,
+            children={"is_causal": "False"},
+            reason=Reason.MASK_NOT_CAUSAL,
+        ),
+        Example(
             _SHAPES + "return attention(self, q, k, v, None)[0] + attention(self, q, k, k, None)[0]",
             widths=_WIDTHS,
             reason=Reason.CALLED_TWICE_INTERFACE,
@@ -91,7 +97,10 @@ class InterfaceAttention(Replacement):
         if mask is not None:
             found = "a mask of the author's own is handed to attention"
             self.refuse(call, Reason.MASK_NOT_CAUSAL, found, node, "build masks with transformers' helpers")
-        if keywords.get("is_causal", True) is False or query.shape[2] != key.shape[2]:
+        causal = keywords.get("is_causal")
+        if causal is None:  # transformers asks the module then
+            causal = getattr(call.module, "is_causal", True)
+        if causal is False or query.shape[2] != key.shape[2]:
             self.refuse(call, Reason.MASK_NOT_CAUSAL, "attention is not causal", node)
 
     def _known(self, call: Call, node: fx.Node) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from hfspeed.planner.judge import judge
 from hfspeed.planner.load import Subject
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.prove import prove
+from hfspeed.planner.rows import long_rows
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.study import Study, study
 from hfspeed.planner.verdicts import Verdict, Verdicts, key
@@ -39,7 +40,7 @@ def decide(subject: Subject) -> Plan:
     if lies := false_hints(full, first):
         raise RefusedError(subject.name, lies)
     small, verdicts = _small(subject, full, first)
-    if others := other_ways(full.recording, small.recording):
+    if others := other_ways(full.recording, small.recording) or long_rows(small):
         raise RefusedError(subject.name, others)
     proven, proofs = _prove(subject, small, verdicts)
     plan = _covered(full, verdicts, proven)

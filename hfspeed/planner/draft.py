@@ -22,7 +22,7 @@ from hfspeed.planner.study import Study
 from hfspeed.planner.switches import active
 from hfspeed.planner.verdicts import Verdicts
 from hfspeed.planner.wrapper import wrapper
-from hfspeed.refusal import Refusal, Refused
+from hfspeed.refusal import Reason, Refusal, Refused
 
 
 @dataclass
@@ -75,6 +75,9 @@ def _replacements(work: Draft) -> None:
                 continue
             try:
                 op = replacement.plan(call, work.study.twin.get_submodule(call.path))
+                if isinstance(op, Attention) and call.path in work.study.recording.again:
+                    found = "the module is called more than once a step; each call needs keys and values of its own"
+                    replacement.refuse(call, Reason.CALLED_TWICE_INTERFACE, found)
             except Refused as no:
                 work.refusals.append(no.refusal)
             else:

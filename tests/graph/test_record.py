@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import linecache
 import operator
+import sys
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import fx, nn
+from torch import nn
 
-from hfspeed.graph.attend import attend, causal
-from hfspeed.graph.flow import between, origins
-from hfspeed.graph.nodes import activation, function_name, is_attention, is_linear, linears, peeled
-from hfspeed.graph.record import Call, record, recorder
+from hfspeed.graph.flow import origins
+from hfspeed.graph.nodes import function_name
+from hfspeed.graph.record import record, recorder
 
-X = torch.randn(1, 3, 4)
+sys.path.insert(0, str(Path(__file__).parent))
+from blocks import Root, Two, Writes, X, call_of, kinds, named, text
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -27,57 +27,17 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-class Root(nn.Module):
-    def __init__(self, block: nn.Module) -> None:
-        super().__init__()
-        self.block = block
-
-    def forward(self, x):
-        return self.block(x)
-
-
-class Two(nn.Module):
-    """Children `a` and `b` to write forwards with."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
-        self.scale = nn.Parameter(torch.ones(4))
-        self.register_buffer("table", torch.ones(4))
-
-
-def call_of(block: nn.Module, x: torch.Tensor = X, **kwargs) -> Call:
-    return record(Root(block).eval(), {"x": x}, **kwargs).calls["block"]
-
-
-def text(node: fx.Node) -> str:
-    """The author's text at a node's span."""
-    span = node.meta["span"]
-    lines = [line.encode() for line in linecache.getlines(span.file)[span.line - 1 : span.end_line]]
-    lines[-1] = lines[-1][: span.end_column]
-    lines[0] = lines[0][span.column :]
-    return b"".join(lines).decode()
-
-
-def named(call: Call, name: str) -> list[fx.Node]:
-    return [n for n in call.graph.nodes if function_name(n) == name or str(n.target) == f"block.{name}"]
-
-
-def kinds(call: Call) -> list[str]:
-    return [function_name(n) or str(n.target) for n in call.graph.nodes]
-
-
+# fmt: off  (the spans of one expression over several lines are the point)
 class Straight(Two):
     def forward(self, x):
         äöü = self.a(x)  # noqa: PLC2401  columns are bytes, and the author's names need not be ASCII
-        h = (äöü * F.silu(
+        h = äöü * F.silu(
             self.b(x),
-        ))
-        return h.view(
-            -1
-        ).sum(-1, keepdim=True)[..., 0] + self.scale[0]
+        )
+        return h.view(-1).sum(-1, keepdim=True)[..., 0] + self.scale[0]
 
 
+# fmt: on
 def test_spans_are_exact() -> None:
     call = call_of(Straight())
     assert kinds(call) == [
@@ -140,15 +100,6 @@ def test_a_parents_forward_is_a_helper() -> None:
     call = call_of(Inherited())
     assert [text(n) for n in named(call, "a")] == ["super().forward(x)"]
     assert [n.meta["span"].direct for n in named(call, "mul")] == [False, True]
-
-
-class Writes(Two):
-    def __init__(self, code):
-        super().__init__()
-        self.code = code
-
-    def forward(self, x):
-        return self.code(self, x)
 
 
 def through_view(m, x):
@@ -343,67 +294,3 @@ def test_a_module_outside_the_model_is_seen_through() -> None:
     outside = nn.SiLU()
     call = call_of(Writes(lambda m, x: outside(m.a(x))))
     assert kinds(call)[1:3] == ["block.a", "silu"]
-
-
-def attends(m, x):
-    heads = m.a(x).view(1, 3, 2, 2).transpose(1, 2)
-    return attend(m, heads, heads, heads, None, scaling=0.5, s_aux=m.scale[:2])[0].reshape(1, 3, 4)
-
-
-def test_attention_is_one_node() -> None:
-    call = call_of(Writes(attends))
-    (node,) = (n for n in call.graph.nodes if is_attention(n))
-    assert node.target is causal
-    assert text(node) == "self.code(self, x)"
-    assert node.meta["span"].direct is False, "the forward itself only calls `self.code`"
-    assert [n.target for n in linears(call.graph)] == ["block.a"]
-    assert node.kwargs["scaling"] == 0.5
-    assert not any(function_name(n) in {"softmax", "matmul"} for n in call.graph.nodes)
-
-
-def test_flow() -> None:
-    call = call_of(Writes(lambda m, x: m.b(torch.tanh(m.a(x)) + 1) + m.table))
-    (a,), (b,) = named(call, "a"), named(call, "b")
-    carriers, ends = between(a, is_linear)
-    assert {function_name(n) for n in carriers} == {"tanh", "add"}
-    assert ends == {b}
-    assert origins(b.args[0]) == (a,)
-
-
-@pytest.mark.parametrize(
-    ("code", "copies"),
-    [
-        (lambda m, x: m.a(x).float().contiguous().to("cpu"), True),
-        (lambda m, x: F.dropout(m.a(x), 0.5, training=m.training), True),
-        (lambda m, x: F.dropout(m.a(x), 0.5), False),
-        (lambda m, x: m.a(x).to(torch.int64), False),
-        (lambda m, x: m.a(x) * 1, False),
-    ],
-)
-def test_only_copies_are_looked_through(code, copies: bool) -> None:
-    call = call_of(Writes(code))
-    assert is_linear(peeled(call.graph.output_node().args[0])) is copies
-
-
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [
-        (lambda _, x: F.silu(x), "silu"),
-        (lambda _, x: F.silu(input=x), "silu"),
-        (lambda _, x: F.gelu(x, approximate="tanh"), "gelu_tanh"),
-        (lambda _, x: torch.nn.functional.gelu(x, approximate="none"), "gelu"),
-        (lambda _, x: F.relu(x), None),
-        (lambda _, x: F.softmax(x, -1), None),
-        (lambda _, x: x.clamp(min=0), None),
-        (lambda _, x: x.cumsum(-1), None),
-        (lambda m, x: x * m.scale, None),
-    ],
-)
-def test_activations_are_known_by_running(code, name: str | None) -> None:
-    call = call_of(Writes(code))
-    last = call.graph.output_node().args[0]
-    assert activation(last) == name
-
-
-def test_spans_of_this_file_are_of_this_file() -> None:
-    assert Path(call_of(Straight()).graph.output_node().args[0].meta["span"].file).name == "test_record.py"
