@@ -6,6 +6,7 @@ import re
 
 from torch import fx, nn
 
+from hfspeed.graph.crossing import crowded, smuggled
 from hfspeed.graph.record import Call, Recording
 from hfspeed.hints.hint import Hint, read
 from hfspeed.hints.truth import untrue
@@ -32,6 +33,7 @@ def layer_list(recording: Recording) -> tuple[str, str]:
         for outer in [name.rpartition(".")[0]]
         if outer in recording.calls and _chained(recording.calls[outer].graph, name, len(module))
     ]
+    found = [pair for pair in found if not any(pair[1].startswith(f"{outer}.") for _, outer in found)]
     for path, call in recording.calls.items():
         for hint in (h for h in read(call.cls) if h.kind == "decoder_layers"):
             return _hinted(hint, path, call, found)
@@ -61,8 +63,7 @@ def _hinted(hint: Hint, path: str, call: Call, found: list[tuple[str, str]]) -> 
 
 def _chained(graph: fx.Graph, name: str, count: int) -> bool:
     """Every member is called once, in order, each with what the one before made."""
-    pattern = re.compile(re.escape(name) + r"\.(\d+)$")
-    layers = [n for n in graph.nodes if n.op == "call_module" and pattern.match(str(n.target))]
+    layers = _layers(graph, name)
     numbers = [int(str(n.target).rpartition(".")[2]) for n in layers]
     if numbers != list(range(count)) or not layers:
         return False
@@ -75,6 +76,12 @@ def _chained(graph: fx.Graph, name: str, count: int) -> bool:
         elif fed.intersection(node.all_input_nodes):
             fed.add(node)
     return True
+
+
+def _layers(graph: fx.Graph, name: str) -> list[fx.Node]:
+    """The calls of the list's members."""
+    pattern = re.compile(re.escape(name) + r"\.\d+$")
+    return [n for n in graph.nodes if n.op == "call_module" and pattern.match(str(n.target))]
 
 
 def cut(recording: Recording, site: Site, layers: str, embed: str) -> tuple[Stages, list[Change]]:
@@ -92,6 +99,7 @@ def cut(recording: Recording, site: Site, layers: str, embed: str) -> tuple[Stag
     name = layers.removeprefix(f"{site.path}.") if site.path else layers
     loop = layer_loop(site.recovered, name)
     carried = _carried(site, loop)
+    _alone(recording, site, loop, layers)
     first = recording.calls[f"{layers}.0"]
     stages = Stages(
         decoder=site.path,
@@ -120,6 +128,19 @@ def _carried(site: Site, loop: Loop) -> str:
     return names[0]
 
 
+def _alone(recording: Recording, site: Site, loop: Loop, layers: str) -> None:
+    """Refuse values that reach later layers beside the one that goes round the loop: lists, stores, attributes."""
+    calls = _layers(recording.calls[site.path].graph, layers)
+    found = ""
+    if (late := crowded(recording.calls[site.path].graph, calls)) is not None:
+        found = f"`{late.target}`, or what follows it, reads more than one value that earlier layers made"
+    elif pair := smuggled(recording, [str(call.target) for call in calls]):
+        found = f"`{pair[1]}` reads what `{pair[0]}` made, without being given it"
+    if found:
+        place = site.recovered.place(loop.node)
+        raise Refused(Refusal("stages", Reason.STAGE_STATE, found, site.path, place))
+
+
 def _after(graph: fx.Graph, layers: str, recording: Recording) -> tuple[str, ...]:
     """Children with parameters that are called behind the last layer."""
     behind: list[str] = []
@@ -142,5 +163,3 @@ def _module(recording: Recording, node: fx.Node) -> nn.Module:
 def note() -> str:
     """What the decoder's change is for."""
     return _NOTE
-
-

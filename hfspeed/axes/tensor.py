@@ -79,13 +79,11 @@ def _ends(node: fx.Node) -> set[fx.Node]:
 
 def _units(column: fx.Node, attention: list[fx.Node]) -> int:
     """Heads, if the value is made into query, key or value; else every output is a unit of its own."""
-    if not attention:
-        return width(column)
     counts = []
-    for argument in attention[0].args[1:4]:
+    for argument in attention[0].args[1:4] if attention else ():
         if isinstance(argument, fx.Node) and column in origins(argument):
             counts.append(int(value_of(argument).shape[1]))
-    return min(counts)
+    return min(counts, default=width(column))
 
 
 def _has_width(node: fx.Node, wide: int) -> bool:
