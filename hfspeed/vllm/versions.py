@@ -6,7 +6,8 @@ import copy
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from hfspeed.errors import HfspeedError
+from hfspeed.errors import HfspeedError, RefusedError
+from hfspeed.refusal import Reason, Refusal
 
 if TYPE_CHECKING:
     from torch import nn
@@ -56,6 +57,24 @@ def cache_without_window(cache_config: Any) -> Any:
     own = copy.copy(cache_config)
     own.sliding_window = None
     return own
+
+
+def check_cache_kind(vllm_config: Any, subject: str) -> None:
+    """Raise if vLLM has laid its cache out for latent attention, as it does by the look of a configuration alone.
+
+    Raises:
+        RefusedError: the layout was decided in other processes before; only the environment can change it.
+    """
+    if not vllm_config.model_config.use_mla:
+        return
+    told = Refusal(
+        wanted="attention",
+        reason=Reason.CANNOT_RUN,
+        found="vLLM has laid its cache out for latent attention, and hfspeed serves this model with full heads",
+        module=subject,
+        help="export VLLM_MLA_DISABLE=1, and start again",
+    )
+    raise RefusedError(f"{subject} (export VLLM_MLA_DISABLE=1 to serve it with full heads)", (told,))
 
 
 def is_quantised(module: nn.Module | None) -> bool:

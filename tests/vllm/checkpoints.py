@@ -52,6 +52,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("MistralForCausalLM", {"sliding_window": 16}),
     "phi3": ("Phi3ForCausalLM", {"hidden_size": 128}),
     "starcoder2": ("Starcoder2ForCausalLM", {"hidden_size": 128, "sliding_window": None}),
+    "minicpm3": (
+        "MiniCPM3ForCausalLM",
+        {"head_dim": 64, "num_key_value_heads": 4, "q_lora_rank": 48, "kv_lora_rank": 64, "qk_rope_head_dim": 64}
+        | {"qk_nope_head_dim": 64, "v_head_dim": 64},
+    ),
     "mixtral": ("MixtralForCausalLM", {"num_local_experts": 4}),
 }
 

@@ -63,7 +63,7 @@ def _artifacts() -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["llama_one_kv", "gemma2", "olmo2", "phi3"])
+@pytest.mark.parametrize("name", ["llama_one_kv", "qwen3", "gemma2", "olmo2", "granite", "phi3"])
 def test_two_ranks(serving: ModuleType, checkpoint: Checkpoint, name: str) -> None:
     answer = serving.serve(checkpoint(name), environ=THREADS, tensor_parallel_size=2, **TWO)
     right(serving, answer)
@@ -72,7 +72,7 @@ def test_two_ranks(serving: ModuleType, checkpoint: Checkpoint, name: str) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["llama_tied", "gemma2"])
+@pytest.mark.parametrize("name", ["llama_tied", "qwen3", "gemma2", "olmo2", "granite"])
 def test_two_stages_compiled(serving: ModuleType, checkpoint: Checkpoint, name: str) -> None:
     # the engine asserts on two stages without compilation on CPU, whoever's model it is
     answer = serving.serve(checkpoint(name), environ=THREADS, pipeline_parallel_size=2, enforce_eager=False, **TWO)
@@ -91,6 +91,14 @@ def test_what_is_not_served_stops_the_engine(serving: ModuleType, checkpoint: Ch
     answer = serving.serve(checkpoint("mixtral"), load_only=True)
     assert "mixture of experts" in answer.get("error", ""), answer
     assert "HFSPEED=off" in answer["error"]
+
+
+@pytest.mark.timeout(300)
+def test_latent_attention_with_full_heads(serving: ModuleType, checkpoint: Checkpoint) -> None:
+    answer = serving.serve(checkpoint("minicpm3"), load_only=True)
+    assert "VLLM_MLA_DISABLE=1" in answer.get("error", ""), answer
+    # its values are narrower than its keys
+    right(serving, serving.serve(checkpoint("minicpm3"), environ={"VLLM_MLA_DISABLE": "1"}))
 
 
 @pytest.mark.timeout(300)

@@ -30,7 +30,7 @@ from hfspeed.vllm.site import Site
 from hfspeed.vllm.stages import carried, cut, empty_tensors
 from hfspeed.vllm.startup import story
 from hfspeed.vllm.subject import Prepared, prepare
-from hfspeed.vllm.versions import mark_compile_key
+from hfspeed.vllm.versions import check_cache_kind, mark_compile_key
 from hfspeed.vllm.weights import Loader
 
 logger = init_logger("vllm.hfspeed")
@@ -57,6 +57,7 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         self.config = vllm_config.model_config.hf_config
         parallel = vllm_config.parallel_config
         layout.check(self.plan, ranks=parallel.tensor_parallel_size, stages=parallel.pipeline_parallel_size)
+        check_cache_kind(vllm_config, self.plan.architecture)
         mark_compile_key(vllm_config, prepared.digest)
         self._name_for_vllm(vllm_config)
         self.loader = Loader(
