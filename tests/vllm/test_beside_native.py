@@ -26,7 +26,7 @@ def both(serving: ModuleType, folder: Path, **settings: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_an_adapter_over_merged_layers(serving: ModuleType, checkpoint: Checkpoint, tmp_path: Path) -> None:
     import checkpoints
 
@@ -42,7 +42,7 @@ def test_an_adapter_over_merged_layers(serving: ModuleType, checkpoint: Checkpoi
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_int8_weights_in_merged_layers(serving: ModuleType, checkpoint: Checkpoint, tmp_path: Path) -> None:
     import checkpoints
 

@@ -43,7 +43,7 @@ def write(folder: Path, name: str) -> Path:
     return folder
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["smollm", "plain"])
 def test_served(serving: ModuleType, tmp_path: Path, name: str) -> None:
     answer = serving.serve(write(tmp_path / name, name), trust_remote_code=True)

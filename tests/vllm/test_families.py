@@ -17,7 +17,7 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_exact(serving: ModuleType, tmp_path: Path, family: str) -> None:
     """Served by hfspeed's class, in float32, as eager transformers answers."""

@@ -23,7 +23,7 @@ def right(serving: ModuleType, answer: dict[str, Any]) -> None:
     assert answer["apart"] < serving.TOLERANCE
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "name", ["llama", "llama_tied", "qwen3", "olmo2", "gemma2", "granite", "mistral", "phi3", "starcoder2"]
 )
@@ -31,7 +31,7 @@ def test_eager(serving: ModuleType, checkpoint: Checkpoint, name: str) -> None:
     right(serving, serving.serve(checkpoint(name)))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_chunked_prefill_and_prefix_caching(serving: ModuleType, checkpoint: Checkpoint) -> None:
     settings = {"max_num_batched_tokens": 32, "max_num_seqs": 4, "enable_prefix_caching": True, "block_size": 32}
     answer = serving.serve(checkpoint("gemma2"), repeats=2, **settings)
@@ -80,20 +80,20 @@ def test_two_stages_compiled(serving: ModuleType, checkpoint: Checkpoint, name: 
     assert len(answer["served"]) == 2
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_dummy_weights(serving: ModuleType, checkpoint: Checkpoint) -> None:
     answer = serving.serve(checkpoint("llama_tied"), load_format="dummy", load_only=True)
     assert answer.get("served") == [OURS], answer
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_what_is_not_served_stops_the_engine(serving: ModuleType, checkpoint: Checkpoint) -> None:
     answer = serving.serve(checkpoint("mixtral"), load_only=True)
     assert "mixture of experts" in answer.get("error", ""), answer
     assert "HFSPEED=off" in answer["error"]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_latent_attention_with_full_heads(serving: ModuleType, checkpoint: Checkpoint) -> None:
     answer = serving.serve(checkpoint("minicpm3"), load_only=True)
     assert "VLLM_MLA_DISABLE=1" in answer.get("error", ""), answer
@@ -101,14 +101,14 @@ def test_latent_attention_with_full_heads(serving: ModuleType, checkpoint: Check
     right(serving, serving.serve(checkpoint("minicpm3"), environ={"VLLM_MLA_DISABLE": "1"}))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_switched_off(serving: ModuleType, checkpoint: Checkpoint) -> None:
     answer = serving.serve(checkpoint("llama"), environ={"HFSPEED": "off"}, load_only=True)
     assert answer.get("served"), answer
     assert answer["served"][0].startswith("vllm.model_executor.models.transformers")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_checkpoint_with_a_missing_tensor_stops_the_engine(
     serving: ModuleType, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
