@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from hfspeed.lint.nodes import calls_in, walk
+
 ENDS = frozenset(
     {"ABC", "GenerationMixin", "Generic", "GradientCheckpointingLayer", "Module", "PreTrainedModel", "object"}
 )
@@ -48,9 +50,8 @@ class ClassFacts:
     @cached_property
     def names_made_at_run_time(self) -> bool:
         """Whether children get names that cannot be read: ``setattr(self, name, …)`` and its like."""
-        calls = (node for node in ast.walk(self.node) if isinstance(node, ast.Call))
-        return any(last_name(call.func) in NAMED and _named(call) is None for call in calls) or any(
-            isinstance(node, ast.Attribute) and node.attr == "__dict__" for node in ast.walk(self.node)
+        return any(last_name(call.func) in NAMED and _named(call) is None for call in calls_in(self.node)) or any(
+            isinstance(node, ast.Attribute) and node.attr == "__dict__" for node in walk(self.node)
         )
 
 
@@ -74,7 +75,7 @@ def _class_level(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _instance_level(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if isinstance(inner, ast.Assign):
             for target in inner.targets:
                 for one in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:

@@ -1,44 +1,53 @@
-"""Runs the rules over files by reading them; nothing is imported or executed."""
+"""Runs the rules over one file by reading it; nothing is imported or executed."""
 
 from __future__ import annotations
 
 import ast
-import tokenize
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from hfspeed.errors import UsageError
+from hfspeed.lint.disk import Disk
 from hfspeed.lint.facts import Facts
-from hfspeed.lint.finding import Finding
-from hfspeed.lint.ignores import ignores
+from hfspeed.lint.finding import Finding, Severity
+from hfspeed.lint.hub import is_hub_folder
+from hfspeed.lint.ignores import EVERY, Directive, directives
+from hfspeed.lint.nodes import gather
 from hfspeed.lint.rule import Rule
 from hfspeed.lint.rules import find, rules
+from hfspeed.lint.silence import heard
 from hfspeed.refusal import Place
 
-SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
+
+@dataclass(frozen=True)
+class Scan:
+    """What one file says: all that every rule finds in it, before its author is heard.
+
+    Attributes:
+        findings: in order.
+        directives: the comments that silence.
+        causal: whether it defines a causal language model, so that it can be planned.
+        hub: whether its folder brings its own code.
+    """
+
+    findings: tuple[Finding, ...]
+    directives: tuple[Directive, ...] = ()
+    causal: bool = False
+    hub: bool = False
 
 
-def files_in(path: Path) -> list[Path]:
-    """The Python files that ``path`` means: itself, or all below it but hidden and installed ones, sorted."""
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise UsageError(f"{path} does not exist; name a file, a folder or a model")
-    return sorted(_walk(path))
-
-
-def read(path: Path) -> Facts | Finding:
+def read(path: Path, disk: Disk | None = None) -> Facts | Finding:
     """The facts of one file, or the finding that it cannot be read."""
+    disk = disk or Disk()
     try:
-        with tokenize.open(path) as stream:
-            text = stream.read()
-    except (SyntaxError, UnicodeDecodeError, OSError) as error:
+        text = disk.text(path)
+    except (SyntaxError, UnicodeDecodeError, LookupError, OSError) as error:
         return _unreadable(path, str(error))
-    return parse(text, path)
+    return parse(text, path, disk)
 
 
-def parse(text: str, path: Path) -> Facts | Finding:
+def parse(text: str, path: Path, disk: Disk | None = None) -> Facts | Finding:
     """The facts of ``text``, as if it stood at ``path``, or the finding that it does not parse."""
     try:
         with warnings.catch_warnings():
@@ -49,49 +58,45 @@ def parse(text: str, path: Path) -> Facts | Finding:
         return _unreadable(path, error.msg, min(error.lineno or 1, last), max(error.offset or 1, 1))
     except (ValueError, RecursionError, MemoryError) as error:
         return _unreadable(path, str(error) or "it is nested too deeply")
-    return Facts(path, text, tree)
+    gather(tree)
+    return Facts(path, text, tree, disk or Disk())
 
 
-def check(facts: Facts | Finding, chosen: Iterable[Rule] | None = None) -> list[Finding]:
-    """What the rules find in one file, in order, without what its author has silenced."""
+def scan(facts: Facts | Finding, chosen: Iterable[Rule] | None = None) -> Scan:
+    """Run every rule, or those that are chosen, over one file."""
     if isinstance(facts, Finding):
-        return [facts]
-    silenced = ignores(facts.text)
+        return Scan((facts,))
     try:
         found = {finding for rule in (rules() if chosen is None else chosen) for finding in rule.check(facts)}
     except RecursionError:
-        return [_unreadable(facts.path, "an expression in it is nested too deeply to follow")]
-    return sorted((finding for finding in found if not silenced.silence(finding)), key=lambda finding: finding.order)
+        return Scan((_unreadable(facts.path, "an expression in it is nested too deeply to follow"),))
+    ordered = tuple(sorted(found, key=lambda finding: finding.order))
+    return Scan(ordered, directives(facts.text), bool(facts.causal), is_hub_folder(facts.path.parent, facts.disk))
 
 
-def choose(select: Collection[str] = (), ignore: Collection[str] = ()) -> list[Rule]:
-    """The rules that ``select`` names and ``ignore`` does not: by code, by the beginning of a code, or by name.
+def check(facts: Facts | Finding, chosen: Iterable[Rule] | None = None) -> list[Finding]:
+    """What the rules find in one file by reading it, in order, without what its author has silenced."""
+    wanted = list(rules() if chosen is None else chosen)
+    file = facts.place.file if isinstance(facts, Finding) else str(facts.path)
+    return told(scan(facts, wanted), file, wanted)
 
-    Raises:
-        UsageError: a name fits no rule.
-    """
-    for wanted in [*select, *ignore]:
-        if not any(_fits(rule, wanted) for rule in rules()):
-            raise UsageError(f"no rule is called {wanted!r}; see hfspeed rule --all")
-    chosen = [rule for rule in rules() if not select or any(_fits(rule, wanted) for wanted in select)]
-    return [rule for rule in chosen if not any(_fits(rule, unwanted) for unwanted in ignore)]
+
+def told(scanned: Scan, file: str, chosen: Iterable[Rule], planned: Sequence[Finding] | None = None) -> list[Finding]:
+    """What is left of a file's findings, and the planner's where there are some, when its author is heard."""
+    wanted = {rule.code: rule for rule in chosen}
+    found = [*scanned.findings, *(planned or ())]
+    # A planner that met an error may not have come to the rest.
+    whole = planned is not None and not any(one.severity is Severity.ERROR for one in planned)
+    judged = {code for code, rule in wanted.items() if whole or not rule.reasons}
+    if len(judged) == len(rules()):
+        judged.add(EVERY)
+    if not whole:
+        judged.discard("HFS901")
+    found = [finding for finding in found if finding.code in wanted]
+    return sorted(heard(found, scanned.directives, file, judged), key=lambda finding: finding.order)
 
 
 def _unreadable(path: Path, error: str, line: int = 1, column: int = 1) -> Finding:
     rule = find("HFS001")
     assert rule is not None
     return rule.told(Place(str(path), line, column), error=error)
-
-
-def _fits(rule: Rule, wanted: str) -> bool:
-    return wanted.upper() == "ALL" or rule.code.startswith(wanted.upper()) or rule.name == wanted.lower()
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    for entry in folder.iterdir():
-        if entry.name.startswith(".") or entry.name in SKIPPED:
-            continue
-        if entry.is_dir() and not entry.is_symlink() and not (entry / "pyvenv.cfg").exists():
-            yield from _walk(entry)
-        elif entry.suffix == ".py" and entry.is_file():
-            yield entry

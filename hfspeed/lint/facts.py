@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from hfspeed.lint.classes import ClassFacts, last_name
+from hfspeed.lint.disk import Disk
+from hfspeed.lint.nodes import calls_in, walk
 from hfspeed.refusal import Place
 
 INTERFACE = frozenset({"ALL_ATTENTION_FUNCTIONS", "AttentionInterface"})
@@ -24,16 +26,18 @@ class Facts:
         path: where it lies; its folder may be looked at.
         text: its source.
         tree: its syntax tree.
+        disk: where its neighbours are read.
     """
 
     path: Path
     text: str
     tree: ast.Module
+    disk: Disk = field(default_factory=Disk)
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines, without their ends."""
-        return self.text.splitlines()
+        """The lines, without their ends, as the parser counts them: a form feed ends none."""
+        return self.text.split("\n")
 
     @cached_property
     def classes(self) -> dict[str, ClassFacts]:
@@ -111,11 +115,6 @@ class Facts:
         return Place(str(self.path), line, start + 1, end_line, end + 1)
 
 
-def calls_in(node: ast.AST) -> Iterator[ast.Call]:
-    """Every call in ``node``, in no particular order."""
-    return (found for found in ast.walk(node) if isinstance(found, ast.Call))
-
-
 def on_self(node: ast.AST) -> str | None:
     """``x`` of ``self.x``, else ``None``."""
     plain = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
@@ -124,7 +123,7 @@ def on_self(node: ast.AST) -> str | None:
 
 def dispatches(function: ast.AST) -> bool:
     """Whether the attention interface is looked up in ``function``."""
-    named = (node for node in ast.walk(function) if isinstance(node, ast.Name | ast.Attribute))
+    named = (node for node in walk(function) if isinstance(node, ast.Name | ast.Attribute))
     return any(last_name(node) in INTERFACE for node in named)
 
 

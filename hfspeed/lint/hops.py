@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hfspeed.lint.classes import ClassFacts, last_name
-from hfspeed.lint.facts import INTERFACE, Facts, calls_in, dispatches, on_self
+from hfspeed.lint.facts import INTERFACE, Facts, dispatches, on_self
+from hfspeed.lint.nodes import calls_in, walk
 
 CROSS = frozenset({"cross_attention_states", "encoder_hidden_states", "encoder_outputs", "key_value_states"})
 """Arguments by which attention looks at another sequence."""
@@ -98,7 +99,7 @@ def _made(facts: Facts, value: ast.expr) -> Iterator[ClassFacts]:
         if name in facts.classes:
             yield facts.classes[name]
         elif isinstance(call.func, ast.Subscript):
-            for entry in ast.walk(_tables(facts).get(name, ast.Constant(None))):
+            for entry in walk(_tables(facts).get(name, ast.Constant(None))):
                 if isinstance(entry, ast.Name) and entry.id in facts.classes:
                     yield facts.classes[entry.id]
 
@@ -116,10 +117,10 @@ def _tables(facts: Facts) -> dict[str, ast.expr]:
 def _asks(function: ast.FunctionDef) -> Iterator[ast.Call]:
     """The calls of what was looked up in the interface."""
     names = set()
-    for node in ast.walk(function):
+    for node in walk(function):
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
-        if any(last_name(part) in INTERFACE for part in ast.walk(node.value)):
+        if any(last_name(part) in INTERFACE for part in walk(node.value)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names |= {target.id for target in targets if isinstance(target, ast.Name)}
     for call in calls_in(function):
@@ -130,16 +131,16 @@ def _asks(function: ast.FunctionDef) -> Iterator[ast.Call]:
 def _calls_of_children(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str]]:
     """Every call of a child and the child's name: ``self.x()``, ``self.x[i]()``, ``for layer in self.x: layer()``."""
     elements: dict[str, str] = {}
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.For | ast.comprehension):
             target, source = node.target, node.iter
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
             target, source = node.targets[0], node.value
         else:
             continue
-        held = [name for part in ast.walk(source) if (name := on_self(part))]
+        held = [name for part in walk(source) if (name := on_self(part))]
         if held:
-            elements |= {part.id: held[0] for part in ast.walk(target) if isinstance(part, ast.Name)}
+            elements |= {part.id: held[0] for part in walk(target) if isinstance(part, ast.Name)}
     for call in calls_in(function):
         called = call.func.value if isinstance(call.func, ast.Subscript) else call.func
         name = on_self(called) or (elements.get(called.id) if isinstance(called, ast.Name) else None)

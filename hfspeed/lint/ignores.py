@@ -1,18 +1,21 @@
-"""Which findings the author has silenced, by comments on a line or for the whole file."""
+"""Which findings the author has silenced, by comments on a line, over a range or for the whole file."""
 
 from __future__ import annotations
 
 import io
 import re
 import tokenize
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from hfspeed.lint.finding import Finding
 
 EVERY = "*"
+LAST = 10**9
 LINE = re.compile(
     r"#\s*noqa(?!\w)(?P<noqa>\s*:\s*[A-Za-z]+\d+(?:[\s,]+[A-Za-z]+\d+)*)?"
-    r"|#\s*hfspeed:\s*ignore(?P<ignore>\[[^\]]*\])?(?![\w-])",
+    r"|#\s*hfspeed:\s*ignore(?P<ignore>\[[^\]]*\])?(?![\w-])"
+    r"|#\s*hfspeed:\s*(?P<range>disable|enable)(?P<codes>\[[^\]]*\])?(?![\w-])",
     re.IGNORECASE,
 )
 FILE = re.compile(r"^#\s*hfspeed:\s*noqa(?P<codes>\s*:\s*[\w-]+(?:[\s,]+[\w-]+)*)?\s*(?:--.*)?$", re.IGNORECASE)
@@ -20,49 +23,92 @@ CODE = re.compile(r"[A-Za-z][\w-]*")
 
 
 @dataclass(frozen=True)
-class Ignores:
-    """The codes and rule names silenced in one file; ``*`` stands for all of them.
+class Directive:
+    """One comment, or part of one, that silences.
 
     Attributes:
-        file: silenced everywhere.
-        lines: silenced by line.
+        kind: ``noqa``, which other tools read too, ``ignore``, ``disable`` or ``file``.
+        codes: the codes and names as they are written; ``*`` alone when none are.
+        first: the first line that is silenced.
+        last: the last.
+        line: where the comment stands.
+        column: where it begins, from 1.
+        end_column: where it ends, its reason included.
+        margin: where the blanks before it begin.
+        alone: whether nothing else is on the line.
     """
 
-    file: frozenset[str] = frozenset()
-    lines: dict[int, frozenset[str]] = field(default_factory=dict)
+    kind: str
+    codes: tuple[str, ...]
+    first: int
+    last: int
+    line: int
+    column: int
+    end_column: int
+    margin: int = 1
+    alone: bool = False
 
-    def silence(self, finding: Finding) -> bool:
-        """Whether the author has silenced ``finding``, on its first or its last line or for the file."""
+    def silences(self, finding: Finding) -> bool:
+        """Whether ``finding`` is silenced, by its first or its last line."""
+        return self.named(finding) is not None
+
+    def named(self, finding: Finding) -> str | None:
+        """The code, as it is written, that silences ``finding``."""
         place = finding.place
-        lines = {place.line, place.end_line or place.line}
-        silenced = self.file.union(*(self.lines.get(line, frozenset()) for line in lines))
-        return bool(silenced & {EVERY, finding.code.upper(), finding.name.upper()})
+        if not any(self.first <= line <= self.last for line in (place.line, place.end_line or place.line)):
+            return None
+        names = {EVERY, finding.code.lower(), finding.name.lower()}
+        return next((code for code in self.codes if code.lower() in names), None)
 
 
-def ignores(text: str) -> Ignores:
-    """Read ``# noqa``, ``# noqa: HFS201`` and ``# hfspeed: ignore[HFS201]``; for a file, ``# hfspeed: noqa`` alone."""
-    file: set[str] = set()
-    lines: dict[int, frozenset[str]] = {}
-    for number, column_is_first, comment in _comments(text):
-        if column_is_first and (found := FILE.match(comment)):
-            file |= _codes(found["codes"])
-        elif found := LINE.search(comment):
-            lines[number] = lines.get(number, frozenset()) | _codes(found["noqa"] or found["ignore"])
-    return Ignores(frozenset(file), lines)
+def directives(text: str) -> tuple[Directive, ...]:
+    """Read ``# noqa``, ``# noqa: HFS201``, ``# hfspeed: ignore[HFS201]``, ``# hfspeed: disable[…]`` and ``enable``;
+    for a file, ``# hfspeed: noqa`` alone on a line.
+    """
+    lowered = text.lower()
+    if "noqa" not in lowered and "hfspeed:" not in lowered:
+        return ()
+    found: list[Directive] = []
+    for line, before, comment in _comments(text):
+        if not before.strip() and (whole := FILE.match(comment)):
+            end = len(before) + 1 + len(comment)
+            found.append(Directive("file", _codes(whole["codes"]), 1, LAST, line, len(before) + 1, end, 1, True))
+            continue
+        for match in LINE.finditer(comment):
+            found = _read(found, match, line, before, comment)
+    return tuple(found)
 
 
-def _codes(listed: str | None) -> frozenset[str]:
+def _read(found: list[Directive], match: re.Match[str], line: int, before: str, comment: str) -> list[Directive]:
+    after = comment.find("#", match.end())
+    said = comment[match.start() : None if after < 0 else after].rstrip()
+    ahead = before + comment[: match.start()]
+    place = (line, len(ahead) + 1, len(ahead + said) + 1, len(ahead.rstrip()) + 1, not ahead.strip() and after < 0)
+    if match["range"] is None:
+        kind = "ignore" if "noqa" not in match[0].lower() else "noqa"
+        return [*found, Directive(kind, _codes(match["noqa"] or match["ignore"]), line, line, *place)]
+    codes = _codes(match["codes"])
+    if match["range"].lower() == "disable":
+        return [*found, Directive("disable", codes, line, LAST, *place)]
+    ended = {code.lower() for code in codes}
+    return [
+        replace(one, last=line)
+        if one.kind == "disable" and one.last == LAST and (EVERY in codes or {c.lower() for c in one.codes} <= ended)
+        else one
+        for one in found
+    ]
+
+
+def _codes(listed: str | None) -> tuple[str, ...]:
     """The codes in ``: A1, B2`` or ``[A1, B2]``; everything when no list is given."""
-    return frozenset(code.upper() for code in CODE.findall(listed)) if listed is not None else frozenset({EVERY})
+    return tuple(CODE.findall(listed)) if listed is not None else (EVERY,)
 
 
-def _comments(text: str) -> list[tuple[int, bool, str]]:
-    found: list[tuple[int, bool, str]] = []
+def _comments(text: str) -> Iterator[tuple[int, str, str]]:
+    """Every comment: its line, what stands before it on that line, and itself."""
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
-                alone = not token.line[: token.start[1]].strip()
-                found.append((token.start[0], alone, token.string))
+                yield token.start[0], token.line[: token.start[1]], token.string
     except (tokenize.TokenError, SyntaxError):
         pass  # what could be read counts; that the file does not parse is told by a rule
-    return found

@@ -5,21 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import ClassVar
 
 from hfspeed.example import Example
 from hfspeed.lint.facts import Facts
-from hfspeed.lint.finding import Finding, Severity
+from hfspeed.lint.finding import Edit, Finding, Fix, Severity
 from hfspeed.refusal import Place, Reason, Refusal
-
-
-class Fix(StrEnum):
-    """Whether hfspeed can mend it, and whether the mended file is certain to mean the same."""
-
-    NONE = "none"
-    SAFE = "safe"
-    UNSAFE = "unsafe"
 
 
 class Rule:
@@ -32,7 +23,7 @@ class Rule:
         message: states; a template, no full stop, names in backticks.
         cost: what is lost, in the terms of a plan; a template.
         help: commands; a template.
-        fix: whether hfspeed can mend it.
+        versions: what it was tried with.
         bad: lines that it finds, each marked with the code.
         good: the same, written so that it finds nothing.
     """
@@ -43,7 +34,7 @@ class Rule:
     message: ClassVar[str]
     cost: ClassVar[str] = ""
     help: ClassVar[str] = ""
-    fix: ClassVar[Fix] = Fix.NONE
+    versions: ClassVar[str] = "transformers 5.16 and later, vLLM 0.32 and later"
     bad: ClassVar[Example]
     good: ClassVar[Example]
     reasons: ClassVar[tuple[Reason, ...]] = ()
@@ -53,18 +44,35 @@ class Rule:
         """The class name in kebab case."""
         return re.sub(r"(?<!^)(?=[A-Z])", "-", type(self).__name__).lower()
 
+    @property
+    def fix(self) -> Fix:
+        """Whether hfspeed can mend it, which is whether the rule has a method that says how."""
+        if type(self).mend is not Rule.mend:
+            return Fix.SAFE
+        return Fix.UNSAFE if type(self).propose is not Rule.propose else Fix.NONE
+
     def check(self, facts: Facts) -> Iterator[Finding]:  # noqa: ARG002  the plainest rule reads nothing
         """What the rule finds in one file by reading it; a rule that only lends words finds nothing."""
         yield from ()
 
-    def at(self, facts: Facts, node: ast.AST, **words: str) -> Finding:
-        """The finding at ``node``, with ``words`` filled into message, cost and help."""
-        return self.told(facts.place(node), **words)
+    def mend(self, facts: Facts, node: ast.AST) -> Iterator[Edit]:  # noqa: ARG002
+        """The edits after which the finding at ``node`` is gone and every number and name is what it was."""
+        yield from ()
 
-    def told(self, place: Place, **words: str) -> Finding:
+    def propose(self, facts: Facts, node: ast.AST) -> Iterator[Edit]:  # noqa: ARG002
+        """The edits after which the finding at ``node`` is gone, where the author should look at them."""
+        yield from ()
+
+    def at(self, facts: Facts, node: ast.AST, **words: str) -> Finding:
+        """The finding at ``node``, with ``words`` filled into message, cost and help, and what mends it."""
+        edits = tuple((self.mend if self.fix is Fix.SAFE else self.propose)(facts, node))
+        return self.told(facts.place(node), edits, **words)
+
+    def told(self, place: Place, edits: tuple[Edit, ...] = (), **words: str) -> Finding:
         """The finding at ``place``, with ``words`` filled into message, cost and help."""
-        message, cost = self.message.format_map(words), self.cost.format_map(words)
-        return Finding(self.code, self.name, self.severity, message, cost, self.help.format_map(words), place)
+        message, cost, remedy = (text.format_map(words) for text in (self.message, self.cost, self.help))
+        fix = self.fix if edits else Fix.NONE
+        return Finding(self.code, self.name, self.severity, message, cost, remedy, place, fix, edits)
 
 
 class FusionBlocker(Rule):

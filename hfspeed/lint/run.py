@@ -1,19 +1,24 @@
-"""One run of the linter: which files are read, which models are planned, and what comes of it."""
+"""One run of the linter: which files are read and mended, which models are planned, and what comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hfspeed.errors import UsageError
+from hfspeed.lint.cache import Cache
+from hfspeed.lint.config import Configuration
 from hfspeed.lint.deep import Limits, deep
-from hfspeed.lint.engine import check, choose, files_in, read
-from hfspeed.lint.facts import Facts
+from hfspeed.lint.discover import files_in
+from hfspeed.lint.disk import Disk
+from hfspeed.lint.engine import Scan, read, scan, told
 from hfspeed.lint.finding import Finding
-from hfspeed.lint.hub import is_hub_folder
-from hfspeed.lint.ignores import ignores
-from hfspeed.lint.rule import Rule
+from hfspeed.lint.mend import mend
+from hfspeed.lint.scans import scans
+
+STDIN = "-"
 
 
 @dataclass(frozen=True)
@@ -21,87 +26,146 @@ class Request:
     """What is to be checked.
 
     Attributes:
-        subjects: files, folders, or names of models.
-        select: codes, beginnings of codes or names of the rules to run; none is all.
-        ignore: the same, of the rules to leave out.
+        subjects: files, folders, names of models, or ``-`` for ``stdin``.
+        configuration: where the settings come from.
         planned: whether models are also planned, which runs their code.
         trust_remote_code: whether that may be code from a folder that brings its own.
         limits: how long and with how much memory.
+        fix: whether fixes are made, over the outcome's disk.
+        write: whether they are written before anything is planned.
+        heed_ignores: whether comments silence.
+        cached: whether results are kept and looked up.
+        stdin: the text that ``-`` stands for.
+        stdin_filename: the name it goes by.
     """
 
     subjects: tuple[str, ...]
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
+    configuration: Configuration = field(default_factory=Configuration)
     planned: bool = False
     trust_remote_code: bool = False
     limits: Limits = field(default_factory=Limits)
+    fix: bool = False
+    write: bool = False
+    heed_ignores: bool = True
+    cached: bool = False
+    stdin: str | None = None
+    stdin_filename: str = STDIN
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outcome:
-    """What was found, in order, and what the user should know besides."""
+    """What was found, in order, and what the user should know besides.
+
+    Attributes:
+        findings: what is left, fixes made.
+        notes: for people.
+        files: every file that was read.
+        disk: has the texts that fixes changed and nobody has written.
+        mended: what the fixes were for.
+        defects: fixes that had to be taken back.
+    """
 
     findings: list[Finding]
-    notes: list[str]
+    notes: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    disk: Disk = field(default_factory=Disk)
+    mended: list[Finding] = field(default_factory=list)
+    defects: list[str] = field(default_factory=list)
 
 
 def run(request: Request) -> Outcome:
     """Check every subject; each file is read once, each model planned once.
 
     Raises:
-        UsageError: a path does not exist, or a rule is not known.
+        UsageError: a path does not exist, or a setting is not known.
     """
-    chosen = choose(request.select, request.ignore)
+    outcome = Outcome([])
+    subjects = list(dict.fromkeys(request.subjects))
+    paths = [one for one in subjects if not _is_model(one)]
+    files = list(dict.fromkeys(file for one in paths for file in _files(one, request, outcome)))
+    cache = Cache(_cache_folder(request.configuration) if request.cached else None)
+    if request.fix:
+        _mend(files, request, outcome, cache)
     found: list[Finding] = []
-    notes: list[str] = []
-    for subject in dict.fromkeys(request.subjects):
-        if _is_model(subject):
-            found += _of_model(subject, request, chosen)
+    for file, scanned in scans(files, outcome.disk, cache).items():
+        found += _of_file(file, scanned, request, outcome)
+    for name in filter(_is_model, subjects):
+        found += _of_model(name, request, cache, outcome)
+    outcome.findings.extend(sorted(set(found), key=lambda finding: finding.order))
+    outcome.files.extend(map(str, files))
+    return outcome
+
+
+def _files(subject: str, request: Request, outcome: Outcome) -> list[Path]:
+    if subject != STDIN:
+        return files_in(Path(subject), request.configuration)
+    file = Path(request.stdin_filename)
+    text = (request.stdin or "").replace("\r\n", "\n").replace("\r", "\n")
+    outcome.disk.changed[file] = text
+    linecache.cache[str(file)] = (len(text), None, text.splitlines(keepends=True), str(file))  # for reports
+    return [file]
+
+
+def _mend(files: list[Path], request: Request, outcome: Outcome, cache: Cache) -> None:
+    """Make the fixes of every file that has some."""
+    for file, scanned in scans(files, outcome.disk, cache).items():
+        settings = request.configuration.of(file)
+        if any(one.edits and settings.mends(one) for one in told(scanned, str(file), settings.rules_for(file))):
+            mended = mend(file, outcome.disk, settings)
+            outcome.mended.extend(mended.findings)
+            outcome.defects.extend([mended.defect] if mended.defect else [])
+    if request.write and request.stdin is None:
+        outcome.disk.write()
+        outcome.disk.changed.clear()
+
+
+def _of_file(file: Path, scanned: Scan, request: Request, outcome: Outcome) -> Iterator[Finding]:
+    settings = request.configuration.of(file)
+    planned = None
+    if request.planned and not settings.static and scanned.causal and not outcome.disk.changed:
+        if scanned.hub and not request.trust_remote_code:
+            outcome.notes.append(f"{file.parent} brings its own code: only read; --trust-remote-code plans it too")
         else:
-            found += _of_files(files_in(Path(subject)), request, chosen, notes)
-    codes = {rule.code for rule in chosen}
-    kept = {finding for finding in found if finding.code in codes}
-    return Outcome(sorted(kept, key=lambda finding: finding.order), list(dict.fromkeys(notes)))
+            planned = _news(_planned(str(file), request)[1], scanned)
+    yield from told(_heeded(scanned, request), str(file), settings.rules_for(file), planned)
 
 
-def _of_files(files: Iterable[Path], request: Request, chosen: list[Rule], notes: list[str]) -> list[Finding]:
-    found = []
-    for file in files:
-        facts = read(file)
-        read_there = check(facts, chosen)
-        found += read_there
-        if isinstance(facts, Finding) or not request.planned or not facts.causal:
-            continue
-        if is_hub_folder(file.parent) and not request.trust_remote_code:
-            notes.append(f"{file.parent} brings its own code, so it was only read; --trust-remote-code plans it too")
-            continue
-        found += _news(_planned(str(file), request)[1], read_there)
-    return found
-
-
-def _of_model(name: str, request: Request, chosen: list[Rule]) -> list[Finding]:
+def _of_model(name: str, request: Request, cache: Cache, outcome: Outcome) -> list[Finding]:
     if not request.planned:
         raise UsageError(f"{name} does not exist here; a model by its name can only be planned, not read with --static")
     file, found = _planned(name, request)
-    read_there = check(read(file), chosen) if file else []
-    return read_there + _news(found, read_there)
+    chosen = request.configuration.of(file or Path.cwd()).rules_for(file or Path(name))
+    if file is None or not file.is_file():
+        codes = {rule.code for rule in chosen}
+        return [finding for finding in found if finding.code in codes]
+    scanned = scans([file], outcome.disk, cache)[file]
+    return told(_heeded(scanned, request), str(file), chosen, _news(found, scanned))
 
 
-def _news(planned: list[Finding], read_there: list[Finding]) -> list[Finding]:
+def _heeded(scanned: Scan, request: Request) -> Scan:
+    return scanned if request.heed_ignores else replace(scanned, directives=())
+
+
+def _news(planned: list[Finding], scanned: Scan) -> list[Finding]:
     """What the planner adds: a rule that was found by reading a file is not told again of the same file."""
-    known = {(finding.code, finding.place.file) for finding in read_there}
+    known = {(finding.code, finding.place.file) for finding in scanned.findings}
     return [finding for finding in planned if (finding.code, finding.place.file) not in known]
 
 
 def _planned(model: str, request: Request) -> tuple[Path | None, list[Finding]]:
-    """The planner's findings, without what the author has silenced where it is told."""
+    """The planner's findings; where they are of another file than the model's, its comments are heard too."""
     file, found = deep(model, trust_remote_code=request.trust_remote_code, limits=request.limits)
-    files = {finding.place.file for finding in found}
-    facts = {name: read(Path(name)) for name in files if Path(name).is_file()}
-    silenced = {name: ignores(one.text) for name, one in facts.items() if isinstance(one, Facts)}
-    return file, [one for one in found if one.place.file not in silenced or not silenced[one.place.file].silence(one)]
+    others = {finding.place.file for finding in found} - {str(file)}
+    said = {name: scan(read(Path(name))).directives for name in others if Path(name).is_file()}
+    return file, [one for one in found if not any(by.silences(one) for by in said.get(one.place.file, ()))]
+
+
+def _cache_folder(configuration: Configuration) -> Path:
+    settings = configuration.of(Path.cwd())
+    return settings.root / (settings.cache_dir or ".hfspeed_cache")
 
 
 def _is_model(subject: str) -> bool:
     """Whether ``subject`` is the name of a model rather than a path: nothing of that name lies here."""
-    return not Path(subject).exists() and not subject.endswith(".py") and not subject.startswith((".", "/", "~"))
+    path = subject == STDIN or Path(subject).exists() or subject.endswith(".py")
+    return not path and not subject.startswith((".", "/", "~"))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from hfspeed.lint.classes import ClassFacts
 from hfspeed.lint.facts import Facts
+from hfspeed.lint.nodes import walk
 
 KINDS = frozenset({"attention", "decoder_layers", "experts", "gated_mlp", "norm"})
 MODULES = ("hfspeed", "hfspeed.hints", "hfspeed_hints")
@@ -24,7 +25,9 @@ def hints_in(facts: Facts) -> Iterator[tuple[ClassFacts, str, ast.Call]]:
 def _imported(facts: Facts) -> dict[str, str]:
     """How each hint is spelled in this file: ``{"experts": "experts", "hf.norm": "norm"}``."""
     names: dict[str, str] = {}
-    for node in ast.walk(facts.tree):
+    if "hfspeed" not in facts.text:
+        return names
+    for node in walk(facts.tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "") in MODULES:
             names |= {alias.asname or alias.name: alias.name for alias in node.names if alias.name in KINDS}
         if isinstance(node, ast.Import | ast.ImportFrom):

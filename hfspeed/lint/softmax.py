@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from hfspeed.lint.classes import last_name
-from hfspeed.lint.facts import calls_in
+from hfspeed.lint.nodes import calls_in, walk
 
 PRODUCTS = frozenset({"baddbmm", "bmm", "einsum", "matmul"})
 KERNELS = frozenset({
@@ -33,7 +33,7 @@ class _Flow:
     def __init__(self, function: ast.FunctionDef) -> None:
         self.function = function
         self.values: dict[str, list[ast.expr]] = {}
-        for node in ast.walk(function):
+        for node in walk(function):
             for target, value in _assignments(node):
                 self.values.setdefault(target, []).append(value)
 
@@ -51,7 +51,7 @@ class _Flow:
             if more <= names:
                 break
             names |= more
-        products = [node for node in ast.walk(self.function) if _is_product(node)]
+        products = [node for node in walk(self.function) if _is_product(node)]
         return any(_reads(side, softmax, names) for product in products for side in ast.iter_child_nodes(product))
 
     def _product(self, node: ast.AST, seen: set[str]) -> bool:

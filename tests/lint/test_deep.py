@@ -113,7 +113,7 @@ def test_without_a_place_it_is_told_at_the_class(monkeypatch: pytest.MonkeyPatch
 
 def test_what_the_author_silenced_stays_silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "m.py"
-    file.write_text(SOURCE.replace("    pass\n", "    pass  # noqa: HFS205\n"))
+    file.write_text(SOURCE.replace("    pass\n", "    pass  # noqa: HFS205\n", 1))
     answering(monkeypatch, {**REFUSAL, "place": {**PLACE, "file": str(file)}}, file=str(file))
     assert run(Request((str(file),), planned=True, limits=FAST)).findings == []
     file.write_text(SOURCE)

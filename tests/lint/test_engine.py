@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from hfspeed.errors import UsageError
-from hfspeed.lint.engine import check, choose, files_in, read
+from hfspeed.lint.discover import files_in
+from hfspeed.lint.engine import check, read
 from hfspeed.lint.finding import Finding
+from hfspeed.lint.settings import choose
 
 
 @pytest.mark.parametrize(

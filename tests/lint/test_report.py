@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hfspeed.lint.finding import Finding, Severity
+from hfspeed.lint.finding import DOCS, Edit, Finding, Fix, Severity
 from hfspeed.lint.report import FORMATS
 from hfspeed.refusal import Place
+
+EDIT = Edit(Place("m.py", 3, 1, 4, 1), "c = 2\n")
 
 
 @pytest.fixture
@@ -18,7 +20,9 @@ def findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     Path("m.py").write_text("a = 1\n\tb = call(x)  # é\nc = (\n    2)\n", "utf-8")
     return [
         Finding("HFS101", "one", Severity.ERROR, "`b` is wrong", "all of it", "mend it", Place("m.py", 2, 6, 2, 13)),
-        Finding("HFS205", "two", Severity.WARNING, "100% slow", "", "a\nb", Place("m.py", 3, 5, 4, 7)),
+        Finding(
+            "HFS205", "two", Severity.WARNING, "100% slow", "", "a\nb", Place("m.py", 3, 5, 4, 7), Fix.SAFE, (EDIT,)
+        ),
         Finding("HFS215", "three", Severity.INFO, "no line", "", "", Place("gone.py", 9)),
     ]
 
@@ -57,7 +61,11 @@ def test_json(findings: list[Finding]) -> None:
     assert told["findings"][0] == {
         "code": "HFS101", "name": "one", "severity": "error", "message": "`b` is wrong", "cost": "all of it",
         "help": "mend it", "filename": "m.py", "location": {"row": 2, "column": 6},
-        "end_location": {"row": 2, "column": 13},
+        "end_location": {"row": 2, "column": 13}, "fix": None, "url": f"{DOCS}/HFS101/",
+    }  # fmt: skip
+    edit = {"filename": "m.py", "location": {"row": 3, "column": 1}, "end_location": {"row": 4, "column": 1}}
+    assert told["findings"][1]["fix"] == {
+        "applicability": "safe", "message": "a\nb", "edits": [{**edit, "content": "c = 2\n"}]
     }  # fmt: skip
     assert told["findings"][2]["end_location"] is None
     assert json.loads(FORMATS["json"]([]).plain)["findings"] == []

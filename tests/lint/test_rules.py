@@ -17,7 +17,7 @@ from hfspeed.lint.rules import by_reason, find, rules
 from hfspeed.refusal import Place, Reason, Refusal
 
 EVERY = pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.code)
-TOLD_ELSEWHERE = {"HFS001", "HFS901"}  # by the engine and by the deep check
+TOLD_ELSEWHERE = {"HFS001", "HFS901", "HFS902"}  # by the engine, by the deep check and where comments are read
 READING = [rule for rule in rules() if type(rule).check is not Rule.check]
 REFUSAL = Refusal("gated", Reason.INPUTS_DIFFER, "`a` is not `b`", "Block")
 
@@ -28,7 +28,7 @@ def found_in(example: Example, folder: Path) -> list[Finding]:
     return check(read(folder / example.path))
 
 
-@pytest.mark.parametrize("rule", [*READING, find("HFS001")], ids=lambda rule: rule.code)
+@pytest.mark.parametrize("rule", [*READING, find("HFS001"), find("HFS902")], ids=lambda rule: rule.code)
 def test_bad_yields_exactly_the_marked_findings_and_good_none(rule: Rule, tmp_path: Path) -> None:
     found = found_in(rule.bad, tmp_path)
     assert [(finding.place.line, finding.code) for finding in found] == list(rule.bad.marks())

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 from hfspeed.example import Example
 from hfspeed.lint.classes import ClassFacts
-from hfspeed.lint.facts import Facts, calls_in, dispatches
+from hfspeed.lint.facts import Facts, dispatches
 from hfspeed.lint.finding import Finding, Severity
 from hfspeed.lint.hops import parts
+from hfspeed.lint.nodes import calls_in
 from hfspeed.lint.rule import Rule
 from hfspeed.lint.softmax import attention_in
 from hfspeed.refusal import Reason

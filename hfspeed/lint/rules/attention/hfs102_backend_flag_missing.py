@@ -8,6 +8,7 @@ from hfspeed.lint.classes import ClassFacts
 from hfspeed.lint.facts import Facts, dispatches
 from hfspeed.lint.finding import Finding, Severity
 from hfspeed.lint.hops import CROSS
+from hfspeed.lint.nodes import walk
 from hfspeed.lint.rule import Rule
 
 FLAG = "_supports_attention_backend"
@@ -73,4 +74,4 @@ def _self_attention_only(facts: Facts) -> bool:
 
 def _attends_elsewhere(facts: Facts, cls: ClassFacts) -> bool:
     forward = facts.method(cls, "forward")
-    return forward is not None and any(isinstance(node, ast.arg) and node.arg in CROSS for node in ast.walk(forward))
+    return forward is not None and any(isinstance(node, ast.arg) and node.arg in CROSS for node in walk(forward))

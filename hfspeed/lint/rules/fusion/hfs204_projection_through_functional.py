@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from hfspeed.example import Example
 from hfspeed.lint.classes import ClassFacts, last_name
-from hfspeed.lint.facts import Facts, calls_in, on_self
+from hfspeed.lint.facts import Facts, on_self
 from hfspeed.lint.finding import Finding
+from hfspeed.lint.nodes import calls_in
 from hfspeed.lint.rule import Rule
 
 PRODUCTS = frozenset({"addmm", "linear", "matmul", "mm"})

@@ -38,8 +38,10 @@ class UnguardedImport(Rule):
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Look at every import outside a try, where the file's folder is one that the Hub would serve."""
+        if "hfspeed" not in facts.text:
+            return
         wanted = [node for node in _unguarded(facts.tree) if _imports_hfspeed(node)]
-        if wanted and is_hub_folder(facts.path.parent):
+        if wanted and is_hub_folder(facts.path.parent, facts.disk):
             for node in wanted:
                 yield self.at(facts, node)
 

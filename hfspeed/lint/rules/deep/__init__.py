@@ -1,1 +1,0 @@
-"""HFS9xx: the deep check itself."""

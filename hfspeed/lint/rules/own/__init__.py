@@ -1,0 +1,1 @@
+"""HFS9xx: hfspeed's own checks and comments."""
