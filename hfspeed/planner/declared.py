@@ -9,8 +9,13 @@ from hfspeed.graph.linear import shape_of
 from hfspeed.plan import Column, Heads, Op, Plan, Row, Stacked, Whole
 from hfspeed.refusal import Reason, Refusal
 
-_STYLES = {"colwise": "column", "colwise_gather_output": "whole", "rowwise": "row", "replicate": "whole"}
-"""Styles that speak of one linear alone; a gathered column gives its readers the whole value."""
+_STYLES = {
+    "colwise": {"column"},
+    "colwise_gather_output": {"column", "whole"},
+    "rowwise": {"row"},
+    "replicate": {"whole"},
+}
+"""Styles that speak of one linear alone, and what may be inferred: what is gathered is split for less, never wrongly."""
 
 
 def disagreements(model: Any, plan: Plan) -> tuple[Refusal, ...]:
@@ -18,6 +23,8 @@ def disagreements(model: Any, plan: Plan) -> tuple[Refusal, ...]:
     base = plan.wrapper.base
     declared = getattr(getattr(model, base).config, "base_model_tp_plan", None) or {}
     ours = {path: kind for op in plan.ops for path, kind in _kinds(op)}
+    if not plan.tensor:
+        ours = {}  # nothing is split, for a reason that is told elsewhere
     found = []
     for pattern, style in declared.items():
         regex = re.compile(re.escape(f"{base}.{pattern}").replace(r"\*", r"\d+") + "$")
@@ -34,7 +41,7 @@ def _difference(pattern: str, style: str, paths: list[str], ours: list[tuple[str
     if not paths:
         return f"`{pattern}` in base_model_tp_plan matches no module"
     wanted = _STYLES.get(style)
-    other = {kind for _, kind in ours if kind is not None and wanted is not None and kind != wanted}
+    other = {kind for _, kind in ours if kind is not None and wanted is not None and kind not in wanted}
     return f"`{pattern}` is declared {style}, the dataflow says {', '.join(sorted(other))}" if other else ""
 
 
