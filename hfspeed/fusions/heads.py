@@ -47,6 +47,23 @@ class HeadProjections(Fusion):
             widths=_WIDTHS,
             children={"norm": "nn.RMSNorm(8)"},
         ),
+        Example(
+            """
+            q = self.q(x).view(1, 6, -1, 8).transpose(1, 2)
+            source = x if self.own is None else self.own
+            if self.own is None:
+                k = self.k(source).view(1, 6, -1, 8).transpose(1, 2)
+                v = self.v(source).view(1, 6, -1, 8).transpose(1, 2)
+            return self.o(attention(self, q, k, v, None)[0].reshape(1, 6, -1))
+            """,
+            widths=_WIDTHS,
+            children={"own": "None"},
+            after="""
+            if self.own is None:
+                if source is not x:
+                    raise NotImplementedError(
+            """,
+        ),
     )
     refuses = (
         Example(

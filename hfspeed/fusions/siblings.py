@@ -21,6 +21,20 @@ class SiblingLinears(Fusion):
 
     fuses = (
         Example(
+            """
+            first = self.first(x)
+            if first is not None:
+                second = self.second(x)
+            return first.softmax(-1) * second
+            """,
+            after="""
+            first_out, second_out = self.first_second(x).split(self.first_second_sizes, dim=-1)
+            first = first_out
+            if first is not None:
+                second = second_out
+            """,
+        ),
+        Example(
             "return torch.tanh(self.a(x)) + self.b(x)[..., :4] * self.c(x)[..., :4].sum(-1, True)",
             widths={"a": 4},
             after="""
@@ -42,7 +56,17 @@ class SiblingLinears(Fusion):
         Example(
             """
             first = self.first(x)
-            if first is not None:
+            for _ in range(1):
+                second = self.second(x)
+            return first.softmax(-1) * second
+            """,
+            reason=Reason.DIFFERENT_BLOCKS,
+        ),
+        Example(
+            """
+            if x.ndim == 3:
+                first = self.first(x)
+            if x.ndim > 1:
                 second = self.second(x)
             return first.softmax(-1) * second
             """,

@@ -28,8 +28,8 @@ def fused_product(
     """
     product = site.expression(root)
     calls = projections(site, wanted, parts)
-    first, value = hoisted(site, wanted, calls, parts)
-    rest = folded(site, wanted, calls, parts)
+    first, value, rest = hoisted(site, wanted, calls, parts)
+    rest += folded(site, wanted, calls, parts)
     line = _line(site, product, calls)
     if line is None or not isinstance(product, ast.expr):
         return None

@@ -11,7 +11,7 @@ from hfspeed.pattern.edit import Change
 from hfspeed.pattern.site import Site
 from hfspeed.pattern.straight import before
 from hfspeed.refusal import Reason, Refusal, Refused
-from hfspeed.source.blocks import innermost_common_block
+from hfspeed.source.blocks import always, between, dominating_block
 from hfspeed.source.effects import bound, dotted, written
 
 
@@ -31,30 +31,32 @@ def stacked(site: Site, wanted: str, parts: Sequence[fx.Node], name: str) -> lis
         Refused: a call is not plain, or the input may be written between the first and the last.
     """
     calls = projections(site, wanted, parts)
-    first, value = hoisted(site, wanted, calls, parts)
+    first, value, guards = hoisted(site, wanted, calls, parts)
     me = site.recovered.self_name
     names = site.free_locals([str(node.target).rpartition(".")[2] for node in parts])
     line = f"{', '.join(names)} = {me}.{name}({value}).split({me}.{name}_sizes, dim=-1)"
     changes = [Change("before", first, line, tuple(names))]
     changes += [Change("replace", c, n) for c, n in zip(calls, names, strict=True)]
-    return changes + folded(site, wanted, calls, parts)
+    return changes + guards + folded(site, wanted, calls, parts)
 
 
 def hoisted(
     site: Site, wanted: str, calls: Sequence[ast.Call], parts: Sequence[fx.Node]
-) -> tuple[ast.stmt, str]:
-    """The statement before which the merged call goes, and the text of its input.
+) -> tuple[ast.stmt, str, list[Change]]:
+    """The statement before which the merged call goes, the text of its input, and what checks that it is the right one.
 
     Raises:
         Refused: the calls are in branches that do not dominate one another, or the input is written.
     """
     recovered = site.recovered
-    block, index = innermost_common_block(recovered, [_unguarded(site, call) for call in calls])
+    block, index = dominating_block(recovered, [_unguarded(site, call) for call in calls])
     ordered = sorted(calls, key=recovered.offsets)
     final = recovered.statement_of(ordered[-1])
     last = max(i for i, stmt in enumerate(block) if _holds(stmt, final))
     span = block[index : last + 1]
-    names = {name for call in calls for n in ast.walk(_input(call)) if (name := dotted(n))} - {recovered.self_name}
+    lead, others = _guarded(site, block, calls)
+    alike = [call for call in calls if not any(call is one for one in others)]
+    names = {name for call in alike for n in ast.walk(_input(call)) if (name := dotted(n))} - {recovered.self_name}
     risky: list[ast.AST] = [*span] if hasattr(span[-1], "body") else [*span[:-1]]
     risky += before(recovered, final, ordered[-1], calls)
     inside = {n.target.id for stmt in span for n in ast.walk(stmt) if isinstance(n, ast.NamedExpr)}
@@ -63,16 +65,17 @@ def hoisted(
         found = f"`{min(harmed)}` is written between `{one}` and `{other}`"
         help_ = f"write to `{min(harmed)}` after `{other}`"
         raise Refused(_refusal(site, wanted, Reason.INPUT_WRITTEN, found, parts[-1], help_))
-    _one_value(site, wanted, calls, parts, block)
-    return block[index], recovered.segment(_input(ordered[0]))
+    _one_value(site, wanted, [(c, p) for c, p in zip(calls, parts, strict=True) if c in alike], block)
+    value = recovered.segment(_input(lead))
+    return block[index], value, _guards(site, value, others)
 
 
 def _one_value(
-    site: Site, wanted: str, calls: Sequence[ast.Call], parts: Sequence[fx.Node], block: Sequence[ast.stmt]
+    site: Site, wanted: str, calls: Sequence[tuple[ast.Call, fx.Node]], block: Sequence[ast.stmt]
 ) -> None:
     """Refuse calls that read one value in the recorded run, but need not in every run."""
     first, found = None, ""
-    for call, part in zip(calls, parts, strict=True):
+    for call, part in calls:
         value = _input(call)
         if any(isinstance(node, ast.Call | ast.IfExp | ast.BoolOp) for node in ast.walk(value)):
             found = f"`{site.recovered.segment(value)}` is computed for each of the calls"
@@ -82,6 +85,42 @@ def _one_value(
             found = f"`{site.recovered.segment(value)}` is not always what `{first[0]}` is"
         if found:
             raise Refused(_refusal(site, wanted, Reason.INPUTS_DIFFER, found, part))
+
+
+def _guarded(
+    site: Site, block: Sequence[ast.stmt], calls: Sequence[ast.Call]
+) -> tuple[ast.Call, list[ast.Call]]:
+    """A call that is in no branch, and those in branches that call the value by a name of another origin."""
+    held = [call for call in calls if any(site.recovered.statement_of(call) is stmt for stmt in block)]
+    lead = min(held or calls, key=site.recovered.offsets)
+    first = _origin(site, block, _input(lead), lead)
+    others = []
+    for call in calls:
+        value, branched = _input(call), not any(call is one for one in held)
+        named = isinstance(value, ast.Name) and isinstance(_input(lead), ast.Name)
+        if branched and named and _origin(site, block, value, call) != first and always(site.recovered, call):
+            others.append(call)
+    return lead, others
+
+
+def _guards(site: Site, value: str, calls: Sequence[ast.Call]) -> list[Change]:
+    """Where a branch calls with a name of its own, the forward stops unless that is the value computed with."""
+    changes: list[Change] = []
+    checked: dict[tuple[int, str], ast.stmt] = {}
+    for call in sorted(calls, key=site.recovered.offsets):
+        stmt, name = site.recovered.statement_of(call), site.recovered.segment(_input(call))
+        block = site.recovered.block_of(stmt)
+        since = checked.get((id(block), name))
+        if since and name not in written(between(block, _index(block, since), stmt), site.recovered.tree.body):
+            continue
+        checked[id(block), name] = stmt
+        told = f"`{name}` is not `{value}`, as it was when their projections were merged"
+        changes.append(Change("before", stmt, f'if {name} is not {value}:\n    raise NotImplementedError("{told}")'))
+    return changes
+
+
+def _index(block: Sequence[ast.stmt], stmt: ast.stmt) -> int:
+    return next(i for i, one in enumerate(block) if one is stmt)
 
 
 def _origin(site: Site, block: Sequence[ast.stmt], value: ast.expr, call: ast.Call) -> tuple[str, int]:

@@ -1,6 +1,6 @@
 """The forward as text: recovered, understood, edited. Standard library only."""
 
-from hfspeed.source.blocks import between, innermost_common_block
+from hfspeed.source.blocks import between, dominating_block
 from hfspeed.source.carried import Loop, layer_loop
 from hfspeed.source.edits import Edits
 from hfspeed.source.effects import written
@@ -12,7 +12,7 @@ __all__ = [
     "Loop",
     "Recovered",
     "between",
-    "innermost_common_block",
+    "dominating_block",
     "layer_loop",
     "recover",
     "written",

@@ -9,35 +9,54 @@ from hfspeed.refusal import Reason, Refusal, Refused
 from hfspeed.source.recovered import Recovered, is_elif
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_ELSEWHERE = ("a lambda", "a comprehension")
 
 
-def innermost_common_block(recovered: Recovered, nodes: Sequence[ast.AST]) -> tuple[list[ast.stmt], int]:
-    """The block that holds all ``nodes`` directly, and the index of the first of their statements.
+def dominating_block(recovered: Recovered, nodes: Sequence[ast.AST]) -> tuple[list[ast.stmt], int]:
+    """The innermost block that holds all ``nodes``, some perhaps in branches of it, and the index of the first of them.
 
-    Direct means that reaching one means reaching all: a node inside a branch, a loop, a ``with``, a
-    ``try`` or a nested function of that block, or in part of an expression that may be skipped, would
-    run more or less often, or under other conditions, if it were moved to the first.
+    What has no effect may be moved in front of a branch, as long as one of the nodes runs whichever branch is taken:
+    then it is computed there anyway, and what it reads exists.
 
     Raises:
-        Refused: ``different-blocks``, blaming the node that does not belong.
+        Refused: ``different-blocks``: a loop, a ``with`` or the like separates them, or all are in branches.
     """
-    for node in nodes:
-        skipped = _skipped_in(recovered, node)
-        if skipped:
-            raise _refused(recovered, node, f"the call is in {skipped}, so may not run")
-    statements = [recovered.statement_of(node) for node in nodes]
-    first, *others = statements
-    block = recovered.block_of(first)
-    for stmt, node in zip(others, nodes[1:], strict=True):
-        if recovered.block_of(stmt) is not block:
-            raise _refused(recovered, node, _apart(recovered, first, stmt))
-    indices = [i for i, stmt in enumerate(block) if any(stmt is other for other in statements)]
-    for node, stmt in zip(nodes, statements, strict=True):
-        if isinstance(stmt, ast.While) and node is not stmt:
-            raise _refused(recovered, node, "the call is in the test of a `while`, which runs each turn")
-        if is_elif(recovered, stmt):
-            raise _refused(recovered, node, "the call is in the test of an `elif`")
-    return block, min(indices)
+    chains = [_outward(recovered, node) for node in nodes]
+    for block, _, _ in chains[0]:
+        held = [next((entry for entry in chain if entry[0] is block), None) for chain in chains]
+        found = [entry for entry in held if entry is not None]
+        if len(found) < len(nodes):
+            continue
+        if all(branched for _, _, branched in found):
+            raise _refused(recovered, nodes[-1], "each of the calls is in a branch that another run may not take")
+        index = min(i for i, stmt in enumerate(block) if any(stmt is entry[1] for entry in found))
+        if is_elif(recovered, block[index]):
+            raise _refused(recovered, nodes[0], "the call is in the test of an `elif`")
+        return block, index
+    first = recovered.statement_of(nodes[0])
+    blocks = [entry[0] for entry in chains[0]]
+    node = next(n for n, chain in zip(nodes, chains, strict=True) if not any(e[0] is b for e in chain for b in blocks))
+    raise _refused(recovered, node, _apart(recovered, first, recovered.statement_of(node)))
+
+
+def _outward(recovered: Recovered, node: ast.AST) -> list[tuple[list[ast.stmt], ast.stmt, bool]]:
+    """Blocks around ``node``, their statement that holds it, and whether it is in a branch of that; out to a loop."""
+    skipped = _skipped_in(recovered, node)
+    if skipped in _ELSEWHERE:
+        raise _refused(recovered, node, f"the call is in {skipped}, so may not run")
+    stmt = recovered.statement_of(node)
+    if isinstance(stmt, ast.While) and node is not stmt:
+        raise _refused(recovered, node, "the call is in the test of a `while`, which runs each turn")
+    found = [(recovered.block_of(stmt), stmt, skipped is not None)]
+    while isinstance(parent := recovered.parent_of(stmt), ast.If):
+        stmt = parent
+        found.append((recovered.block_of(stmt), stmt, True))
+    return found
+
+
+def always(recovered: Recovered, node: ast.AST) -> bool:
+    """Whether ``node`` is evaluated whenever its statement is reached, and a line can be put before that."""
+    return _skipped_in(recovered, node) is None and not is_elif(recovered, recovered.statement_of(node))
 
 
 def between(block: list[ast.stmt], first: int, node: ast.stmt) -> list[ast.stmt]:
@@ -62,9 +81,9 @@ def _skipped_in(recovered: Recovered, node: ast.AST) -> str | None:
         if isinstance(parent, ast.Compare) and any(child is c for c in parent.comparators[1:]):
             return "the right side of a chained comparison"
         if isinstance(parent, ast.Lambda):
-            return "a lambda"
+            return _ELSEWHERE[0]
         if isinstance(parent, _COMPREHENSIONS):
-            return "a comprehension"
+            return _ELSEWHERE[1]
         child, parent = parent, recovered.parent_of(parent)
     return None
 

@@ -21,6 +21,7 @@ def _arms(recovered: Recovered, node: ast.AST) -> dict[ast.If, str]:
         if isinstance(parent, ast.For | ast.While):
             return {}
         if isinstance(parent, ast.If):
-            found[parent] = next((arm for arm in ("body", "orelse") if child in getattr(parent, arm)), "test")
+            arm = next((arm for arm in ("body", "orelse") if child in getattr(parent, arm)), None)
+            found |= {parent: arm} if arm else {}
         child, parent = parent, recovered.parent_of(parent)
     return found
