@@ -6,8 +6,8 @@ from hfspeed.refusal import Reason
 
 
 class ProjectionsInDifferentBlocks(FusionBlocker):
-    """One product computes all parts at once, so it has to stand where all of them are wanted. Branches that
-    are not taken together have no such place.
+    """One product computes all parts at once, so it has to stand where at least one of them is wanted in every run.
+    Branches alone have no such place, and a loop has another one in each turn.
     """
 
     code = "HFS212"
@@ -17,14 +17,13 @@ class ProjectionsInDifferentBlocks(FusionBlocker):
     help = "call them side by side, before the branch"
 
     bad = Example("""
-        query = self.q_proj(x)
-        if cached is None:
+        if first:
+            query = self.q_proj(x)
+        if second:
             key = self.k_proj(x)  # HFS212
-        else:
-            key = cached
     """)
     good = Example("""
         query, key = self.q_proj(x), self.k_proj(x)
-        if cached is not None:
+        if not second:
             key = cached
     """)
