@@ -15,7 +15,7 @@ _STYLES = {
     "rowwise": {"row"},
     "replicate": {"whole"},
 }
-"""Styles that speak of one linear alone, and what may be inferred: what is gathered is split for less, never wrongly."""
+"""Styles that speak of one linear alone, and what may be inferred: a gathered one is split for less."""
 
 
 def disagreements(model: Any, plan: Plan) -> tuple[Refusal, ...]:
