@@ -11,22 +11,20 @@ from hfspeed.bench.result import Record, Result
 from hfspeed.bench.spread import Ratio
 
 SHOWN = ("prefill", "decode", "whole", "whole_cpu", "first", "gap", "warm_start", "cold_start", "peak")
-COLOURS = ("#2f9e6e", "#9aa0a6", "#d98324", "#5b7fc7")
+COLOURS = ("#3fb68b", "#b9bec4", "#e8a552", "#7d9fdc")
 WIDTH, LEFT, RIGHT, TOP = 760, 190, 70, 92
 BAR, SPACE, BETWEEN = 13, 3, 16
 STEPS = (0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0)
 
+# One grey that can be read on white and on black: a file cannot know on which it will be shown.
 STYLE = """
-text { font: 13px system-ui, sans-serif; fill: #5f6368 }
-.title { font-size: 17px; font-weight: 600; fill: #3c4043 }
-.name { fill: #3c4043 }
+text { font: 13px system-ui, sans-serif; fill: #757b82 }
+.title { font-size: 17px; font-weight: 600 }
+.name { font-weight: 600 }
 .tick { stroke: #80868b; stroke-opacity: .25 }
-.native { stroke: #80868b; stroke-width: 2 }
-.range { stroke: #3c4043; stroke-width: 1.5 }
+.native { stroke: #757b82; stroke-width: 2 }
+.range { stroke: #5d6268; stroke-width: 2 }
 .small { font-size: 11px }
-@media (prefers-color-scheme: dark) {
-  text { fill: #9aa0a6 } .title, .name { fill: #dadce0 } .range { stroke: #dadce0 }
-}
 """
 
 
@@ -111,7 +109,8 @@ def _bar(one: Ratio, name: str, colour: str, y: float, reach: float) -> Iterator
     )
     if one.rounds > 1:
         low, high, at = _x(one.low, reach), _x(one.high, reach), y + BAR / 2
-        yield f'<line class="range" x1="{low:.1f}" x2="{high:.1f}" y1="{at:.1f}" y2="{at:.1f}"/>'
+        ends = f"M{low:.1f} {at - 3:.1f}v6m0-3H{high:.1f}m0-3v6"
+        yield f'<path class="range" fill="none" d="{ends}"/>'
     yield f'<text class="small" x="{WIDTH - RIGHT + 12}" y="{y + BAR - 2:.1f}">{one.middle:.2f}</text>'
 
 

@@ -25,12 +25,12 @@ class Measure:
 
 
 ROUND = (
-    Measure("prefill", "prefill", "tokens/s", more=True, places=0),
-    Measure("decode", "decode", "tokens/s", more=True, places=0),
-    Measure("whole", "whole run", "tokens/s", more=True, places=0),
-    Measure("prefill_cpu", "prefill, CPU time", "ms/token", places=3),
-    Measure("decode_cpu", "decode, CPU time", "ms/token", places=3),
-    Measure("whole_cpu", "whole run, CPU time", "ms/token", places=3),
+    Measure("prefill", "prefill", "tok/s", more=True, places=0),
+    Measure("decode", "decode", "tok/s", more=True, places=0),
+    Measure("whole", "whole run", "tok/s", more=True, places=0),
+    Measure("prefill_cpu", "CPU time, prefill", "ms/tok", places=3),
+    Measure("decode_cpu", "CPU time, decode", "ms/tok", places=3),
+    Measure("whole_cpu", "CPU time, whole run", "ms/tok", places=3),
     Measure("first", "time to first token", "ms"),
     Measure("gap", "time between tokens", "ms"),
 )
@@ -39,10 +39,10 @@ ROUND = (
 ONCE = (
     Measure("cold_start", "cold start", "s"),
     Measure("warm_start", "warm start", "s"),
-    Measure("cold_cpu", "cold start, CPU time", "s"),
-    Measure("warm_cpu", "warm start, CPU time", "s"),
+    Measure("cold_cpu", "CPU time, cold start", "s"),
+    Measure("warm_cpu", "CPU time, warm start", "s"),
     Measure("peak", "peak memory", "GiB", places=2),
-    Measure("gpu_peak", "peak memory, GPU", "GiB", places=2),
+    Measure("gpu_peak", "peak GPU memory", "GiB", places=2),
     Measure("cache", "room in the cache", "tokens", more=True, places=0),
 )
 """Measured once for each arm: no interval."""

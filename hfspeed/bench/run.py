@@ -36,7 +36,7 @@ class Bench:
         result: filled as measuring goes on, so that it holds at any time what was measured until then.
         environ: for every process.
         tell: called before each step with what comes next; ``steps`` times in all.
-        spawn: starts a process.
+        spawn: starts a process; `Worker`, if nothing else is given.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class Bench:
         *,
         environ: dict[str, str],
         tell: Tell,
-        spawn: Spawn = Worker,
+        spawn: Spawn | None = None,
     ) -> None:
         self.job, self.arms, self.folder, self.result = job, arms, folder, result
-        self.environ, self.tell, self.spawn = environ, tell, spawn
+        self.environ, self.tell, self.spawn = environ, tell, spawn or Worker
         self.records = {arm.name: Record(arm.name, arm.about) for arm in arms}
         self.workers: dict[str, Worker] = {}
         result.records = list(self.records.values())

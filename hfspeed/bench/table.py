@@ -13,27 +13,30 @@ from hfspeed.bench.spread import scatter
 if TYPE_CHECKING:
     from rich.table import Table
 
-CAPTION = "Ratios to native, medians over rounds with 95 % intervals; in every row above 1 is better than native."
+CAPTION = (
+    "native in figures, ± half of what its own rounds lie apart; the others in ratios to it, medians over rounds with "
+    "95 % intervals: in every row above 1 is better than native"
+)
 
 
 def table(result: Result) -> Table:
     """One row for each measure."""
+    from rich import box
     from rich.table import Table
 
     native = result.native
-    shown = Table(title=result.title, caption=CAPTION if native else None, caption_justify="left", pad_edge=False)
-    shown.add_column("")
+    shown = Table(title=result.title, caption=CAPTION if native else None, caption_justify="left", box=box.SIMPLE_HEAD)
+    shown.add_column("", min_width=20)
     for record in [native] if native else []:
-        shown.add_column(record.name, justify="right")
-        shown.add_column("± its own", justify="right")
+        shown.add_column(record.name, justify="right", no_wrap=True)
     for record in _compared(result):
-        shown.add_column(record.name, justify="right")
+        shown.add_column(record.name, justify="right", no_wrap=True)
     for measure in result.measures():
-        shown.add_row(f"{measure.title}, {measure.unit}", *_own(result, measure), *_cells(result, measure))
+        shown.add_row(f"{measure.title} [dim]{measure.unit}[/]", *_own(result, measure), *_cells(result, measure))
     if result.comparable and native and any(record.tokens for record in _compared(result)):
         shares = [result.agreement(record) for record in _compared(result)]
         told = ["" if share is None else f"{share:.0%}" for share in shares]
-        shown.add_row("tokens as native's, to the first other one", "", "", *told)
+        shown.add_row("same tokens", "", *told)
     return shown
 
 
@@ -61,7 +64,8 @@ def _own(result: Result, measure: Measure) -> list[str]:
         return []
     middle = result.native.middle(measure)
     values = result.native.series(measure)
-    return [figure(middle, measure), f"{scatter(values) / 2:.0%}" if measure in ROUND and len(values) > 1 else ""]
+    apart = f" [dim]±{scatter(values) / 2:.0%}[/]" if measure in ROUND and len(values) > 1 else ""
+    return [figure(middle, measure) + apart]
 
 
 def _cells(result: Result, measure: Measure) -> Iterator[str]:
@@ -73,7 +77,7 @@ def _cells(result: Result, measure: Measure) -> Iterator[str]:
             yield f"{one.middle:.2f}"
         else:
             colour = "green" if one.low >= 1 else "red" if one.high < 1 else "default"
-            yield f"[{colour}]{one.middle:.3f}[/] ({one.low:.3f}–{one.high:.3f})"
+            yield f"[{colour}]{one.middle:.2f}[/] [dim]({one.low:.2f}–{one.high:.2f})[/]"
 
 
 def figure(value: float | None, measure: Measure) -> str:

@@ -141,7 +141,8 @@ def _measured(
     with errors.status(f"preparing {model}"):
         subject = settled(model, folder, load, flags, rounds=rounds, arms=len(wanted), restart=restart)
     command = shlex.join(["hfspeed", *sys.argv[1:]])
-    result = Result(model, command, asdict(subject.job), machine(), comparable=subject.comparable)
+    title = Path(model).resolve().name if Path(model).is_dir() else model
+    result = Result(title, command, asdict(subject.job), machine(), comparable=subject.comparable)
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=errors
     )
@@ -168,6 +169,8 @@ def _told(result: Result, outputs: list[Path]) -> None:
     from hfspeed.bench.table import notes, table
 
     console = Console()
+    if not console.is_terminal:
+        console.width = 120
     console.print(table(result))
     console.print(in_short(result.machine), style="dim", highlight=False)
     for note in notes(result):
