@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -104,11 +104,16 @@ class Facts:
 
     def place(self, node: ast.AST) -> Place:
         """Where ``node`` stands; a class or function is its line of ``class`` or ``def``."""
+        place = self.span(node)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            return replace(place, end_line=place.line, end_column=len(self.lines[place.line - 1].rstrip()) + 1)
+        return place
+
+    def span(self, node: ast.AST) -> Place:
+        """All of ``node``, from its first character to behind its last; decorators are not part of it."""
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         start = _characters(text, column)
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            return Place(str(self.path), line, start + 1, line, len(text) + 1)
         end_line = getattr(node, "end_lineno", None) or line
         end_text = self.lines[end_line - 1] if end_line <= len(self.lines) else ""
         end = _characters(end_text, getattr(node, "end_col_offset", None) or 0)

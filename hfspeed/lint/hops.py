@@ -37,6 +37,13 @@ def lost_hops(facts: Facts) -> Iterator[Hop]:
         yield from _dropped(facts, cls, below)
 
 
+def forwards(facts: Facts) -> Iterator[ast.FunctionDef]:
+    """Every method of every class, and every function, that keywords may pass through."""
+    for cls in facts.classes.values():
+        yield from cls.methods.values()
+    yield from facts.functions.values()
+
+
 def parts(facts: Facts) -> set[ClassFacts]:
     """The classes that a causal language model of this file is made of, as far as their making can be read."""
     found: set[ClassFacts] = set()

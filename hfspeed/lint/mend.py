@@ -28,22 +28,23 @@ def mend(file: Path, disk: Disk, settings: Settings) -> Mended:
     before = dict(disk.changed)
     seen: set[str] = set()
     done: list[Finding] = []
+    taken: list[Finding] = []
     for _ in range(ROUNDS):
         found = check(read(file, disk), settings.rules_for(file))
         taken = compatible(one for one in found if settings.mends(one) and _possible(disk, one))
         texts = apply(disk, taken)
-        state = repr(sorted(texts.items()))
         if not taken:
             return Mended(tuple(done))
+        state = repr(sorted(texts.items()))
         if state in seen or not all(parses(path, text) for path, text in texts.items()):
-            disk.changed.clear()
-            disk.changed.update(before)
-            codes = ", ".join(sorted({one.code for one in taken}))
-            return Mended((), f"{file}: what should mend {codes} did not come out right and was taken back; report it")
+            break
         seen.add(state)
         disk.changed.update(texts)
         done += taken
-    return Mended(tuple(done))
+    disk.changed.clear()
+    disk.changed.update(before)
+    codes = ", ".join(sorted({one.code for one in taken}))
+    return Mended((), f"{file}: what should mend {codes} did not come out right and was taken back; report it")
 
 
 def _possible(disk: Disk, finding: Finding) -> bool:

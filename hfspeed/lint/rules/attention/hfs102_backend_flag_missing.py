@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from hfspeed.example import Example
 from hfspeed.lint.classes import ClassFacts
 from hfspeed.lint.facts import Facts, dispatches
-from hfspeed.lint.finding import Finding, Severity
+from hfspeed.lint.finding import Edit, Finding, Severity
 from hfspeed.lint.hops import CROSS
 from hfspeed.lint.nodes import walk
+from hfspeed.lint.rewrite import inserted, replaced
 from hfspeed.lint.rule import Rule
 
 FLAG = "_supports_attention_backend"
@@ -64,6 +65,32 @@ class BackendFlagMissing(Rule):
                 continue
             told.add(root)
             yield self.at(facts, root.node, cls=root.name)
+
+    def mend(self, facts: Facts, node: ast.AST) -> Iterator[Edit]:
+        """Put the flag behind the last assignment at the top of the class."""
+        assert isinstance(node, ast.ClassDef)
+        first, last = node.body[0], _last_assignment(node)
+        if isinstance(first, ast.Pass):
+            yield replaced(facts, first, f"{FLAG} = True")
+        elif first.lineno > node.lineno:
+            place = facts.span(last or first)
+            line = place.end_line or place.line
+            white = " " * (facts.span(first).column - 1)
+            if last is not None:
+                yield inserted(facts, line, len(facts.lines[line - 1]) + 1, f"\n{white}{FLAG} = True")
+            else:
+                start = min([first.lineno, *(one.lineno for one in getattr(first, "decorator_list", []))])
+                yield inserted(facts, start, 1, f"{white}{FLAG} = True\n\n")
+
+
+def _last_assignment(node: ast.ClassDef) -> ast.stmt | None:
+    """The last of the statements before the first method; a docstring, when there are no others."""
+    found = None
+    for statement in node.body:
+        if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr):
+            break
+        found = statement
+    return found
 
 
 def _self_attention_only(facts: Facts) -> bool:

@@ -1,11 +1,14 @@
 """Keywords given to the model do not arrive at its attention."""
 
+import ast
 from collections.abc import Iterator
 
 from hfspeed.example import Example
 from hfspeed.lint.facts import Facts
-from hfspeed.lint.finding import Finding
-from hfspeed.lint.hops import lost_hops
+from hfspeed.lint.finding import Edit, Finding
+from hfspeed.lint.hops import forwards, lost_hops
+from hfspeed.lint.nodes import walk
+from hfspeed.lint.rewrite import argument_added
 from hfspeed.lint.rule import Rule
 
 
@@ -78,3 +81,14 @@ class KeywordsLost(Rule):
         """Walk from each causal language model down to the interface and name every hop that drops keywords."""
         for hop in lost_hops(facts):
             yield self.at(facts, hop.node, lost=hop.lost, help=hop.help)
+
+    def mend(self, facts: Facts, node: ast.AST) -> Iterator[Edit]:
+        """Take further keywords where none are taken, and hand them on where they are dropped."""
+        if isinstance(node, ast.FunctionDef):
+            given = "**kwargs" if "kwargs" not in {one.id for one in walk(node) if isinstance(one, ast.Name)} else ""
+        else:
+            around = next((one for one in forwards(facts) if node in walk(one)), None)
+            given = f"**{around.args.kwarg.arg}" if around is not None and around.args.kwarg else ""
+        if given and isinstance(node, ast.FunctionDef | ast.Call):
+            edit = argument_added(facts, node, given)
+            yield from () if edit is None else (edit,)

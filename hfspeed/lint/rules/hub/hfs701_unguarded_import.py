@@ -4,10 +4,13 @@ import ast
 from collections.abc import Iterator
 
 from hfspeed.example import Example
+from hfspeed.hints.vendor import HINTS, NAME, vendored
 from hfspeed.lint.facts import Facts
-from hfspeed.lint.finding import Finding, Severity
+from hfspeed.lint.finding import Edit, Finding, Severity
 from hfspeed.lint.hub import is_hub_folder
+from hfspeed.lint.rewrite import replaced, source
 from hfspeed.lint.rule import Rule
+from hfspeed.refusal import Place
 
 
 class UnguardedImport(Rule):
@@ -44,6 +47,18 @@ class UnguardedImport(Rule):
         if wanted and is_hub_folder(facts.path.parent, facts.disk):
             for node in wanted:
                 yield self.at(facts, node)
+
+    def mend(self, facts: Facts, node: ast.AST) -> Iterator[Edit]:
+        """Import the same names from a copy beside the file, and put it there."""
+        if not isinstance(node, ast.ImportFrom) or node.module not in ("hfspeed", "hfspeed.hints"):
+            return
+        copy = facts.path.parent / NAME
+        if not {alias.name for alias in node.names} <= set(HINTS):
+            return
+        written = source(facts, node)
+        yield replaced(facts, node, written.replace(node.module, f".{copy.stem}", 1))
+        if not facts.disk.exists(copy):
+            yield Edit(Place(str(copy), 1), vendored())
 
 
 def _unguarded(node: ast.AST) -> Iterator[ast.AST]:
