@@ -25,7 +25,7 @@ class Origin:
 
     Attributes:
         forward: as planned.
-        owner: the class that defines the author's forward: ``forward.base`` or a parent of it.
+        owner: the class that defines the author's method: ``forward.base`` or a parent of it.
         module: the module whose globals that forward sees.
         names: those globals.
         uses: the names among them, or missing from them, that the new text looks up; no builtins.
@@ -53,8 +53,9 @@ def origin(forward: Forward) -> Origin:
     """
     definition(forward)
     base = author_of(forward)
-    owner = next((c for c in base.__mro__ if "forward" in c.__dict__), base)
-    chain = layers(owner.__dict__.get("forward"), "forward")
+    method = forward.method
+    owner = next((c for c in base.__mro__ if method in c.__dict__), base)
+    chain = layers(owner.__dict__.get(method), method)
     names = chain[-1].__globals__ if chain else vars(sys.modules[owner.__module__])
     if reach(sys.modules[owner.__module__], owner.__qualname__) is not owner:
         found = f"`{owner.__qualname__}` cannot be named outside of the function that makes it"
@@ -70,8 +71,8 @@ def definition(forward: Forward) -> ast.FunctionDef:
         body = ast.parse(forward.text.strip("\n")).body
     except SyntaxError as error:
         raise PlanError(f"the forward of {forward.name} does not parse: {error}") from error
-    if len(body) != 1 or not isinstance(body[0], ast.FunctionDef) or body[0].name != "forward":
-        raise PlanError(f"the text for {forward.name} is no single `def forward`")
+    if len(body) != 1 or not isinstance(body[0], ast.FunctionDef) or body[0].name != forward.method:
+        raise PlanError(f"the text for {forward.name} is no single `def {forward.method}`")
     if not body[0].args.posonlyargs + body[0].args.args:
         raise PlanError(f"the forward of {forward.name} takes no `self`")
     return body[0]

@@ -25,13 +25,16 @@ def render(plan: Plan) -> str:
             module cannot be imported.
         RefusedError: a forward cannot be moved to another class without a change of meaning.
     """
-    twice = [name for name, count in Counter(f.name for f in plan.forwards).items() if count > 1]
+    twice = [name for (name, _), count in Counter((f.name, f.method) for f in plan.forwards).items() if count > 1]
     if twice:
         raise PlanError(f"the plan of {plan.architecture} emits two classes named {twice[0]}")
     try:
         origins = [origin(forward) for forward in plan.forwards]
         imports = Imports(origins)
-        classes = [_class(one, imports) for one in origins]
+        groups: dict[str, list[Origin]] = {}
+        for one in origins:
+            groups.setdefault(one.forward.name, []).append(one)
+        classes = [_class(methods, imports) for methods in groups.values()]
     except Refused as refused:
         raise RefusedError(plan.architecture, (refused.refusal,)) from refused
     head = f'"""{plan.architecture} as hfspeed serves it; generated, do not edit."""'
@@ -40,15 +43,18 @@ def render(plan: Plan) -> str:
     return "\n\n\n".join([top, *classes]) + "\n"
 
 
-def _class(one: Origin, imports: Imports) -> str:
-    forward = one.forward
-    alias = imports.alias(forward.module)
+def _class(methods: list[Origin], imports: Imports) -> str:
+    forward = methods[0].forward
+    head = f'class {forward.name}({imports.alias(forward.module)}.{forward.base}):\n    """{_told(forward)}"""'
+    return "\n\n".join([head, *(_method(one, imports) for one in methods)])
+
+
+def _method(one: Origin, imports: Imports) -> str:
     recovered = _recovered(one)
     edits = Edits(recovered)
     _spell(edits, imports.spelled(one, recovered))
     _keep_parent(edits, one, imports)
-    text = indented(edits.apply(), "    ")
-    return f'class {forward.name}({alias}.{forward.base}):\n    """{_told(forward)}"""\n\n{text}'
+    return indented(edits.apply(), "    ")
 
 
 def _recovered(one: Origin) -> Recovered:

@@ -11,6 +11,7 @@ from hfspeed.example import Example
 from hfspeed.graph.flow import origins
 from hfspeed.graph.nodes import is_attention, value_of
 from hfspeed.graph.record import Call
+from hfspeed.pattern.measure import Measured
 from hfspeed.pattern.replacement import Replacement
 from hfspeed.plan import Attention
 from hfspeed.plan.keywords import FALSE, HARMLESS
@@ -78,7 +79,8 @@ class InterfaceAttention(Replacement):
         (node,) = nodes
         query, key, value = (value_of(a) for a in node.args[1:4])
         self._causal(call, node, query, key)
-        known = self._known(call, node)
+        measured: Measured | None = node.meta.get("measured")
+        known = self._known(call, node) if measured is None else measured.keywords()
         return Attention(
             call.path,
             heads=int(query.shape[1]),
@@ -89,6 +91,8 @@ class InterfaceAttention(Replacement):
             window=known.get("sliding_window"),
             softcap=known.get("softcap"),
             sinks=self._sinks(call, node),
+            alibi=known.get("alibi"),
+            measured=measured is not None,
         )
 
     def _causal(self, call: Call, node: fx.Node, query: torch.Tensor, key: torch.Tensor) -> None:

@@ -24,7 +24,7 @@ def attend(
         query: ``[batch, heads, tokens, head_size]``.
         key: ``[batch, kv_heads, tokens, head_size]``.
         value: ``[batch, kv_heads, tokens, value_size]``.
-        keywords: ``scaling``, ``sliding_window``, ``softcap``, ``s_aux`` act; others are only recorded.
+        keywords: ``scaling``, ``sliding_window``, ``softcap``, ``s_aux``, ``alibi`` act; others are only recorded.
 
     Returns:
         ``[batch, tokens, heads, value_size]``, and ``None`` where weights would be.
@@ -57,6 +57,8 @@ def causal(
     hidden = age < 0
     if (window := keywords.get("sliding_window")) is not None:
         hidden = hidden | (age >= window)
+    if (slopes := keywords.get("alibi")) is not None:
+        scores = scores - torch.tensor(slopes, dtype=scores.dtype)[:, None, None] * age
     scores = scores.masked_fill(hidden, float("-inf"))
     if (sinks := keywords.get("s_aux")) is not None:
         column = sinks.reshape(1, -1, 1, 1).expand(query.shape[0], -1, tokens, 1)

@@ -43,6 +43,28 @@ def _positions(code: CodeType) -> list[tuple[int | None, int | None, int | None,
     return list(code.co_positions())
 
 
+Stack = tuple[tuple[CodeType, int], ...]
+"""The author's functions that were running at an operation, innermost first, and how far each had come."""
+
+
+def stack_of(frame: FrameType | None, boundary: FrameType) -> Stack:
+    """The frames from ``frame`` to the module's own, without torch's and ours."""
+    found = []
+    while frame is not None and frame is not boundary:
+        if not frame.f_code.co_filename.startswith((_TORCH, __file__, _HERE)):
+            found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def span_at(code: CodeType, last: int, *, direct: bool) -> Span | None:
+    """The expression that ``code`` was evaluating."""
+    line, end_line, column, end_column = _positions(code)[last // 2]
+    if line is None or end_line is None or column is None or end_column is None:
+        return None
+    return Span(code.co_filename, line, end_line, column, end_column, direct)
+
+
 def span_in(frame: FrameType | None, code: CodeType | None, boundary: FrameType) -> Span | None:
     """The expression of ``code`` that led to ``frame``; ``None`` if ``code`` is not on the stack.
 
@@ -51,11 +73,7 @@ def span_in(frame: FrameType | None, code: CodeType | None, boundary: FrameType)
     direct = True
     while frame is not None and frame is not boundary:
         if frame.f_code is code:
-            line, end_line, column, end_column = _positions(frame.f_code)[frame.f_lasti // 2]
-            if line is None or end_line is None or column is None or end_column is None:
-                return None
-            file = frame.f_code.co_filename
-            return Span(file, line, end_line, column, end_column, direct)
+            return span_at(frame.f_code, frame.f_lasti, direct=direct)
         if not frame.f_code.co_filename.startswith((_TORCH, __file__, _HERE)):
             direct = False
         frame = frame.f_back

@@ -19,7 +19,7 @@ import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
-from hfspeed.graph.positions import forward_code, span_in
+from hfspeed.graph.positions import forward_code, span_in, stack_of
 from hfspeed.graph.shadow import READS, Shadows
 from hfspeed.graph.tensors import copied, held, items, tensors
 
@@ -42,7 +42,8 @@ class Call:
         args / kwargs: what it was called with (tensors are copies if values are kept).
         output: what it returned.
         graph: its dataflow; ``call_module`` targets are paths relative to the model.
-    Every node has ``meta``: ``value`` (the tensor, kept alive), ``span`` (`Span` or ``None``).
+    Every node has ``meta``: ``value`` (the tensor, kept alive), ``span`` (`Span` or ``None``), ``stack`` (the frames
+    it was computed in) and ``shadow`` (the value of a meta tensor, where it depends on no weights, else ``None``).
     """
 
     path: str
@@ -143,9 +144,11 @@ class _Recorder(TorchFunctionMode):
             return
         node = open_.call.graph.call_function(func, *wired)
         node.meta["span"] = span_in(frame, open_.code, open_.boundary)
+        node.meta["stack"] = stack_of(frame, open_.boundary)
         known = open_.known.get(id(result))
         if known is not None and known[2] == result._version:
             node.meta["value"] = result  # a cast to what it already is: still the same value as before
+            node.meta["shadow"] = self.shadows.of(result)
         else:
             self._learn(open_, node, args[0] if stores else result)
 
@@ -170,6 +173,7 @@ class _Recorder(TorchFunctionMode):
         if parent:
             node = parent.call.graph.call_module(path or "self", *wired)
             node.meta["span"] = span_in(frame, parent.code, parent.boundary)
+            node.meta["stack"] = stack_of(frame, parent.boundary)
             node.meta["module"] = module
             self._learn(parent, node, call.output)
         return call.output
@@ -233,12 +237,14 @@ class _Recorder(TorchFunctionMode):
         node.meta.setdefault("span", None)
         node.meta["value"] = value
         if isinstance(value, torch.Tensor):
+            node.meta["shadow"] = self.shadows.of(value)
             open_.known[id(value)] = (node, value, value._version)
             return
         for key, item in items(value):
             if any(True for _ in tensors(item)):
                 part = open_.call.graph.call_function(operator.getitem, (node, key))
                 part.meta["span"] = node.meta["span"]
+                part.meta["stack"] = node.meta.get("stack", ())
                 self._learn(open_, part, item)
 
 

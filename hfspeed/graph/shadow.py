@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import torch
 
+from hfspeed.graph.tensors import tensors
+
 READS: Final = frozenset(
     {
         "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__contains__", "equal", "allclose",
@@ -30,8 +32,16 @@ class Shadows:
     def __init__(self, given: Mapping[torch.Tensor, torch.Tensor]) -> None:
         self._known: dict[int, tuple[torch.Tensor, Any]] = {id(k): (k, v) for k, v in given.items()}
 
+    def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The value of a meta tensor, where it is known; of a real one, itself."""
+        found = self._real(tensor)
+        return found if isinstance(found, torch.Tensor) else None
+
     def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``func(*args, **kwargs)``; what reads a value reads it off the shadow."""
+        given = [*tensors(args), *tensors(kwargs)]
+        if not self._known or (given and not any(tensor.is_meta for tensor in given)):
+            return func(*args, **kwargs)  # on values already; twice would be wrong where it writes
         shadow = self._shadow(func, args, kwargs)
         if shadow is not MISSING and getattr(func, "__name__", "") in READS:
             return shadow

@@ -33,6 +33,7 @@ class Site:
         promised: names on the module that the ops must provide.
         refusals: why fusions did not apply.
         split: names of children whose results may be split over ranks.
+        methods: other methods of the class that are rewritten, by name.
         regroup: rows of packed projections are put in another order even where they could be split as they are.
     """
 
@@ -43,6 +44,7 @@ class Site:
     promised: list[str] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     split: frozenset[str] = frozenset()
+    methods: dict[str, str] = field(default_factory=dict)
     regroup: bool = False
 
     def __post_init__(self) -> None:
@@ -66,7 +68,7 @@ class Site:
         Raises:
             Refused: it cannot be recovered.
         """
-        return _recovered(self.call.cls)  # type: ignore[arg-type]  # mypy takes no class for hashable
+        return recovered_of(self.call.cls, "forward")  # type: ignore[arg-type]  # mypy takes no class for hashable
 
     def below(self, name: str) -> str:
         """The dotted path in the model of the child ``name``."""
@@ -152,6 +154,10 @@ class Site:
 
 
 @lru_cache(maxsize=1024)
-def _recovered(cls: type[nn.Module]) -> Recovered:
-    """Many instances share one class, and so one tree of its forward."""
-    return recover(cls)
+def recovered_of(cls: type[nn.Module], method: str) -> Recovered:
+    """A method as text; many instances share one class, and so one tree.
+
+    Raises:
+        Refused: it cannot be recovered.
+    """
+    return recover(cls, method)

@@ -151,8 +151,9 @@ def claims(plan: Plan) -> Iterator[str]:
 
 def promises(plan: Plan) -> Iterator[str]:
     """Law 6: an emitted forward touches only names that the ops at its paths promise to provide."""
-    rewritten = Counter(path for forward in plan.forwards for path in forward.paths)
-    yield from (f"{path} gets {count} forwards, expected one" for path, count in rewritten.items() if count > 1)
+    methods = Counter((path, forward.method) for forward in plan.forwards for path in forward.paths)
+    yield from (f"{path} gets {count} {name}s, expected one" for (path, name), count in methods.items() if count > 1)
+    rewritten = {path for path, name in methods if name == "forward"}
     provided: dict[str, set[str]] = {}
     removed: dict[str, set[str]] = {}
     for op in plan.ops:

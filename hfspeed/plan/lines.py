@@ -48,6 +48,8 @@ PHRASES: dict[type, tuple[str, ...]] = {
         "window {window}",
         "softcap {softcap}",
         "sinks {sinks}",
+        "alibi {alibi}",
+        "measured?",
         SPLIT,
     ),
     Embed: ("{vocab} x {size}", "scale {scale}"),
@@ -191,6 +193,8 @@ def _pattern(phrase: str, hints: dict[str, Any]) -> str:
         hint = str(hints[name])
         if "tuple[tuple" in hint:
             return rf"(?P<{name}>\d+(?::\d+)+(?: \+ \d+(?::\d+)+)*)"
+        if "tuple[float" in hint:
+            return rf"(?P<{name}>[-+.\w]+(?: \+ [-+.\w]+)*)"
         if "int" in hint:
             return rf"(?P<{name}>-?\d+(?: \+ -?\d+)*)"
         return rf"(?P<{name}>[-+.\w]+)" if "float" in hint else rf"(?P<{name}>\w+(?: \+ \w+)*)"
@@ -204,6 +208,8 @@ def _value(hint: Any, text: str) -> Any:
         parts = text.split(" + ")
         if "tuple[tuple" in told:
             return tuple(rows.read(part) for part in parts)
+        if "tuple[float" in told:
+            return tuple(float(part) for part in parts)
         return tuple(int(part) for part in parts) if "int" in told else tuple(parts)
     if "float" in told:
         # A whole number may stand where a float is meant; it comes back as it was.

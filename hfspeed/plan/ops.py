@@ -112,10 +112,12 @@ class Norm:
 
 @dataclass(frozen=True)
 class Attention:
-    """Causal attention of the module at ``path``, which calls the attention interface exactly once.
+    """Causal attention of the module at ``path``, which is computed exactly once.
 
     ``scale`` multiplies q·k; ``window`` counts keys seen, the own one included; ``softcap`` bounds scores;
-    ``sinks`` names the parameter (one per head) that joins the softmax. ``split``: heads go over the ranks.
+    ``sinks`` names the parameter (one per head) that joins the softmax. ``alibi`` has each head's slope: a score
+    loses that much per token of distance. ``split``: heads go over the ranks. ``measured``: the author computes it by
+    hand, so the numbers were found by running that, and the emitted call hands none over.
     """
 
     path: str
@@ -128,6 +130,8 @@ class Attention:
     softcap: float | None = None
     sinks: str | None = None
     split: bool = True
+    alibi: tuple[float, ...] | None = None
+    measured: bool = False
 
 
 @dataclass(frozen=True)

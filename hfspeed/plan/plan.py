@@ -12,16 +12,19 @@ from hfspeed.refusal import Refusal
 
 @dataclass(frozen=True)
 class Forward:
-    """One rewritten class: the author's class with a new ``forward``, as text.
+    """One rewritten method of one class: the author's class with a new ``forward``, as text.
+
+    A class with several rewritten methods has one `Forward` for each, all of one ``name`` and with the same paths.
 
     Attributes:
         name: the emitted class (the author's class name; a number follows when one class has several forms).
         module: the author's importable module, e.g. ``transformers.models.tiny.modeling_tiny``.
         base: the author's class in it.
-        text: the whole ``def forward`` with its decorators, dedented, as emitted.
+        text: the whole ``def`` with its decorators, dedented, as emitted.
         notes: what was changed, one phrase each (``"q_proj + k_proj + v_proj -> qkv_proj"``).
         paths: the module paths that get this class.
         promised: names on ``self`` that ops must provide (law 6).
+        method: the method's name.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Forward:
     notes: tuple[str, ...]
     paths: tuple[str, ...]
     promised: tuple[str, ...]
+    method: str = "forward"
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,15 @@ class Wrapper:
         keywords: names the base model takes from us (``input_ids``, ``position_ids``, ``inputs_embeds``).
         head: path of the output projection.
         after: the operations between head and logits, in words (``("/ 3.0", "tanh", "* 4.0")``).
+        interface: attention goes through transformers' attention interface; else the author's module is built with
+            the attention that is its default.
     """
 
     base: str
     keywords: tuple[str, ...]
     head: str
     after: tuple[str, ...] = ()
+    interface: bool = True
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,11 @@ def build(
     device: str = "meta",
     dtype: torch.dtype = torch.float32,
     buffers: bool = False,
+    interface: bool = True,
 ) -> Any:
     """The author's module in eval mode, its attention dispatched to hfspeed; ``config`` itself is not touched.
+
+    Without ``interface`` attention is computed as its author computes it where nobody asks for anything else.
 
     On ``"meta"`` no weight is allocated or initialised. With ``buffers`` the parameters are on meta, but the
     buffers (rotary frequencies, tables) are real: what the author's ``__init__`` and ``_init_weights`` compute.
@@ -39,7 +42,7 @@ def build(
     """
     register()
     try:
-        model = _instance(model_class, config, dtype, _hollow if buffers else torch.device, device)
+        model = _instance(model_class, config, dtype, _hollow if buffers else torch.device, device, interface)
     except AUTHOR_ERRORS as error:
         file = Path(inspect.getfile(model_class))
         raise SubjectError(
@@ -103,10 +106,12 @@ def randomise(model: nn.Module, seed: int = 0) -> None:
                 buffer.copy_(noise(buffer, 0.3))
 
 
-def _instance(model_class: type[Any], config: Any, dtype: torch.dtype, place: Callable[[str], Any], device: str) -> Any:
-    """Build with our attention; a class that looks its attention up in a table of its own gets the eager one."""
+def _instance(
+    model_class: type[Any], config: Any, dtype: torch.dtype, place: Callable[[str], Any], device: str, interface: bool
+) -> Any:
+    """Build with our attention; a class that looks its attention up in a table of its own gets its own default."""
     first: KeyError | ValueError | None = None
-    for attention in (ATTENTION, "eager"):
+    for attention in (ATTENTION, None) if interface else (None,):
         own = copy.deepcopy(config)
         for part in _configs(own):
             part._attn_implementation = attention

@@ -73,8 +73,8 @@ def small_plan(subject: Subject) -> tuple[Plan, Study]:
 
 def _small(subject: Subject, full: Study, first: Plan) -> tuple[Study, Verdicts]:
     layers = _layers_needed(first)
-    config = shrink(subject.config, subject.model_class, layers=layers, windows=full.windows)
-    small = study(subject.model_class, config, real=True)
+    config = shrink(subject.config, subject.model_class, layers=layers, windows=full.windows, interface=full.interface)
+    small = study(subject.model_class, config, real=True, interface=full.interface)
     return small, judge(small)
 
 
@@ -85,9 +85,6 @@ def _servable(subject: Subject, plan: Plan) -> None:
         found = "no module calls the attention interface"
         help_ = "call `ALL_ATTENTION_FUNCTIONS.get_interface(…)` in the attention's forward"
         fatal = (Refusal("attention", Reason.NO_INTERFACE, found, plan.architecture, help=help_),)
-    if "position_ids" not in plan.wrapper.keywords:
-        found = "the base model takes no `position_ids`, so packed prompts would get wrong positions"
-        fatal += (Refusal("model", Reason.POSITIONS_NOT_READ, found, plan.architecture),)
     if fatal:
         raise RefusedError(subject.name, fatal)
 
@@ -123,7 +120,10 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
     try:
         proofs = prove(plan, small.model, _classes(plan), ranks=(1,), stages=(1,))
     except (Mismatch, PlanError) as error:
-        raise RefusedError(subject.name, (_told(error, "model"),)) from error
+        if small.by_hand and verdicts.masks:
+            verdicts.masks = False  # something insists on a mask, although attention does not read it
+            return _prove(subject, small, verdicts)
+        raise RefusedError(subject.name, (*_positions(plan), _told(error, "model"))) from error
     told: list[Refusal] = []
     for axis, ranks, stages in (("tensor", (2,), (1,)), ("stages", (1,), (2,))):
         able = plan.tensor if axis == "tensor" else plan.stages is not None and plan.stages.count > 1
@@ -136,6 +136,14 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
             setattr(verdicts, axis, False)
             plan, _ = draft(small, verdicts)
     return plan.with_refusals(*told), _worst(proofs)
+
+
+def _positions(plan: Plan) -> tuple[Refusal, ...]:
+    """The likely reason why packed prompts fail: linear biases need no positions, everything else does."""
+    if "position_ids" in plan.wrapper.keywords:
+        return ()
+    found = "the base model takes no `position_ids`, so packed prompts would get wrong positions"
+    return (Refusal("model", Reason.POSITIONS_NOT_READ, found, plan.architecture),)
 
 
 def _classes(plan: Plan) -> ModuleType:

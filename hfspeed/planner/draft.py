@@ -13,10 +13,11 @@ from hfspeed.axes.tensor import Block
 from hfspeed.graph.nodes import linears
 from hfspeed.graph.record import Call
 from hfspeed.pattern.fusion import apply
+from hfspeed.pattern.masks import NOTE
 from hfspeed.pattern.site import Site
 from hfspeed.plan import Attention, Heads, Local, Norm, Op, Plan, Stacked, Stages, Wrapper
 from hfspeed.planner.destinations import destinations
-from hfspeed.planner.forwards import forwards
+from hfspeed.planner.forwards import by_hand, forwards
 from hfspeed.planner.leaves import Splits, ends, kept
 from hfspeed.planner.study import Study
 from hfspeed.planner.switches import active
@@ -56,10 +57,12 @@ class Draft:
 
 def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
     """The plan of one study; the same code decides for the small model and for the large one."""
-    work = Draft(study, verdicts, wrapper(study.model, study.recording))
+    work = Draft(study, verdicts, wrapper(study.model, study.recording, interface=study.interface))
+    work.refusals += study.refusals
     _replacements(work)
     splits = _splits(work)
     _fusions(work, splits)
+    _masks(work)
     _stages(work)
     work.ops += ends(study.model, study.twin, work.wrapper.head)
     claimed = frozenset(name for op in work.ops for name in _names(op))
@@ -122,7 +125,11 @@ def _shared(op: Op, split: bool, gathered: dict[str, int]) -> Op:
 def _fusions(work: Draft, splits: Splits) -> None:
     split, fusions = {*splits.columns}, active().fusions
     for call in work.calls():
-        if not linears(call.graph) or call.path in work.study.recording.again:
+        if call.path in work.study.recording.again:
+            continue
+        if change := work.study.by_hand.get(call.path):
+            work.sites[call.path] = by_hand(call, change)
+        if not linears(call.graph):
             continue
         verdict = work.verdicts.of(call)
         if not verdict.fused:
@@ -130,13 +137,22 @@ def _fusions(work: Draft, splits: Splits) -> None:
             continue
         start = len(call.path) + 1
         names = frozenset(path[start:] for path in split if path.startswith(f"{call.path}."))
-        site = Site(call, split=names, regroup=verdict.regroup)
+        site = work.sites.get(call.path, Site(call))
+        site.split, site.regroup = names, verdict.regroup
         for fusion in fusions:
             apply(fusion, site)
         work.refusals += site.refusals
         if site.ops:
             work.sites[call.path] = site
             work.ops += site.ops
+
+
+def _masks(work: Draft) -> None:
+    """Where attention is no longer computed by hand, masks are only in the way."""
+    for path, changes in work.study.masks.items() if work.verdicts.masks else ():
+        site = work.sites.setdefault(path, Site(work.study.recording.calls[path]))
+        site.changes += changes
+        site.notes.append(NOTE)
 
 
 def _stages(work: Draft) -> None:

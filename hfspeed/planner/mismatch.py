@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hfspeed.errors import HfspeedError, PlanError
-from hfspeed.planner.exact import Exact
+from hfspeed.graph.exact import Exact
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
 from hfspeed.planner.witness import Witness
 from hfspeed.refusal import Reason, Refusal, Refused

@@ -21,7 +21,14 @@ TRIALS = 300
 """Trials of the generic search; each builds the model and runs it once."""
 
 
-def shrink(config: Any, model_class: type[Any], *, layers: int, windows: frozenset[int] = frozenset()) -> Any:
+def shrink(
+    config: Any,
+    model_class: type[Any],
+    *,
+    layers: int,
+    windows: frozenset[int] = frozenset(),
+    interface: bool = True,
+) -> Any:
     """A small configuration of the same class and shape; ``config`` is not touched.
 
     Layers are cut to the first ``layers`` (lists per layer too), attention windows in ``windows`` become 8, 12, …
@@ -31,7 +38,7 @@ def shrink(config: Any, model_class: type[Any], *, layers: int, windows: frozens
     Raises:
         SubjectError: the model does not run, or more than 40 million elements remain.
     """
-    search = _Search(config, model_class)
+    search = _Search(config, model_class, interface)
     search.cut(layers)
     search.names()
     search.windows(windows)
@@ -42,8 +49,8 @@ def shrink(config: Any, model_class: type[Any], *, layers: int, windows: frozens
 class _Search:
     """The values changed so far, and the trials that allowed them."""
 
-    def __init__(self, config: Any, model_class: type[Any]) -> None:
-        self.config, self.model_class = config, model_class
+    def __init__(self, config: Any, model_class: type[Any], interface: bool) -> None:
+        self.config, self.model_class, self.interface = config, model_class, interface
         self.text = _text_path(config)
         self.first = dict(spots(config))
         self.known: set[Spot] = set()
@@ -64,7 +71,8 @@ class _Search:
             changed = remake(self.config, {**self.values, **values})
         except AUTHOR_ERRORS as error:
             return Outcome(0, 0, error=told(error))
-        return attempt(self.model_class, changed, device=device, run=self.runs or device != "meta")
+        runs = self.runs or device != "meta"
+        return attempt(self.model_class, changed, device=device, run=runs, interface=self.interface)
 
     def keep(self, values: Mapping[Spot, Any], outcome: Outcome) -> None:
         self.values |= values

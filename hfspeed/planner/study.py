@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
 from hfspeed.errors import RefusedError
+from hfspeed.fusions.eager_attention import all_by_hand
+from hfspeed.graph.exact import Exact
 from hfspeed.graph.nodes import is_attention
 from hfspeed.graph.positions import forward_code
 from hfspeed.graph.record import Recording, record
+from hfspeed.pattern.attend_edit import AttentionEdit
+from hfspeed.pattern.edit import Change
+from hfspeed.pattern.masks import shed, unread_masks
 from hfspeed.planner.build import build, randomise
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
+from hfspeed.planner.sizes import POSITIONS
 from hfspeed.refusal import Place, Reason, Refusal
 
 TOKENS = 9
 """Prompt length of the recorded run: no size of a model, so that shapes cannot coincide."""
+TRIED = 100
+"""Prompt length at which a small model shows every window; its tables of positions hold that many."""
+LONGEST = 4096
+"""Longest prompt whose masks are looked at."""
+USUAL = 2048
+"""How long prompts may be where a configuration does not say."""
 
 
 @dataclass
@@ -30,12 +43,20 @@ class Study:
         twin: the same with real buffers, so that single modules can be run.
         recording: one run of ``model``.
         real: parameters have values.
+        interface: attention calls the attention interface; else it is computed by hand, as by default.
+        by_hand: how modules must change that compute attention by hand.
+        refusals: modules that do so in a way that cannot be served.
+        masks: changes of modules that make masks for them, which nothing reads any more.
     """
 
     model: Any
     twin: Any
     recording: Recording
     real: bool
+    interface: bool = True
+    by_hand: dict[str, AttentionEdit] = field(default_factory=dict)
+    refusals: tuple[Refusal, ...] = ()
+    masks: dict[str, list[Change]] = field(default_factory=dict)
 
     @property
     def windows(self) -> frozenset[int]:
@@ -49,7 +70,7 @@ class Study:
         return frozenset(found)
 
 
-def study(model_class: type[Any], config: Any, *, real: bool, seed: int = 0) -> Study:
+def study(model_class: type[Any], config: Any, *, real: bool, seed: int = 0, interface: bool | None = None) -> Study:
     """Build and record a model.
 
     Args:
@@ -57,34 +78,83 @@ def study(model_class: type[Any], config: Any, *, real: bool, seed: int = 0) -> 
         config: its configuration.
         real: build it on the CPU in float64 with random weights; else on meta at any size.
         seed: of the random weights.
+        interface: whether its attention calls the attention interface; by default that is found out.
 
     Raises:
         RefusedError: the forward does not run alone.
     """
+    if interface is not None:
+        return _study(model_class, config, real, seed, interface)
+    failed: RefusedError | None = None
+    first: Study | None = None
+    try:
+        first = _study(model_class, config, real, seed, True)
+    except RefusedError as error:
+        failed = error
+    if first is not None and any(is_attention(n) for c in first.recording.calls.values() for n in c.graph.nodes):
+        return first
+    try:
+        second = _study(model_class, config, real, seed, False)
+    except RefusedError as error:
+        if failed is None:
+            failed = error
+    else:
+        if second.by_hand or second.refusals or first is None:
+            return second
+    if first is None:
+        assert failed is not None
+        raise failed
+    return first
+
+
+def _study(model_class: type[Any], config: Any, real: bool, seed: int, interface: bool) -> Study:
     if real:
-        model = build(model_class, config, device="cpu", dtype=torch.float64)
+        model = build(model_class, config, device="cpu", dtype=torch.float64, interface=interface)
         randomise(model, seed)
         twin = model
     else:
-        model = build(model_class, config, device="meta")
-        twin = build(model_class, config, device="meta", buffers=True)
+        model = build(model_class, config, device="meta", interface=interface)
+        twin = build(model_class, config, device="meta", buffers=True, interface=interface)
+    found = Study(model, twin, Recording(model), real, interface)
     try:
-        recording = _run(model, 0, real)
-        if recording.reads and not real:
-            _steady(model, recording, _run(model, _longest(config), real))
+        found.recording = _run(found, 0)
+        if found.recording.reads and not real:
+            _steady(model, found.recording, _run(found, _longest(config)))
+        if not interface:
+            many = min(TRIED, context(config)) if real else context(config)
+            found.by_hand, found.refusals = all_by_hand(
+                found.recording, TOKENS, lambda: _run(found, 0, min(many, LONGEST)), many, LONGEST
+            )
     except AUTHOR_ERRORS as error:
         raise RefusedError(model_class.__name__, (_cannot_run(model_class, error),)) from error
-    return Study(model, twin, recording, real)
+    if found.by_hand:
+        found.masks = {
+            p: made for p, c in found.recording.calls.items() if (made := unread_masks(found.recording, c, TOKENS))
+        }
+        shed(found.recording)
+    return found
 
 
-def _run(model: nn.Module, start: int, real: bool) -> Recording:
+def _run(found: Study, start: int, tokens: int = TOKENS) -> Recording:
     """A recorded prompt whose positions begin at ``start``; on meta the forward may still read them."""
-    given = prompt(model, TOKENS)
-    rows = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[operator]
-    positions = torch.arange(TOKENS)[None]
+    model, real = found.model, found.real
+    given = prompt(model, tokens)
+    rows = int(model.get_input_embeddings().weight.shape[0])
+    positions = torch.arange(tokens)[None]
     known = {"input_ids": (positions * 7 + 3) % rows, "position_ids": positions + start}
     values = {} if real else {given[n]: v for n, v in known.items() if n in given}
-    return record(model, given, keep_values=real, values=values)
+    if not real and not found.interface:
+        own = dict(found.twin.named_buffers())
+        values |= {buffer: own[n] for n, buffer in model.named_buffers() if n in own and not own[n].is_meta}
+    with Exact() if real else nullcontext():
+        return record(model, given, keep_values=real and tokens == TOKENS, values=values)
+
+
+def context(config: Any) -> int:
+    """The longest prompt that a model says it takes."""
+    text = config.get_text_config(decoder=True)
+    named = (getattr(text, name, None) for name in POSITIONS)
+    return max((value for value in named if isinstance(value, int)), default=USUAL)
 
 
 def _longest(config: Any) -> int:

@@ -34,10 +34,12 @@ class Outcome:
     error: str = ""
 
 
-def attempt(model_class: type[Any], config: Any, *, device: str = "meta", run: bool = True) -> Outcome:
+def attempt(
+    model_class: type[Any], config: Any, *, device: str = "meta", run: bool = True, interface: bool = True
+) -> Outcome:
     """Build ``config`` on ``device`` and, with ``run``, do one forward of `TOKENS` tokens without a cache."""
     try:
-        model = build(model_class, config, device=device)
+        model = build(model_class, config, device=device, interface=interface)
     except SubjectError as error:
         return Outcome(0, 0, error=str(error))
     vocabulary = model.get_input_embeddings().weight.shape[0]

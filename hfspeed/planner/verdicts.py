@@ -37,6 +37,7 @@ class Verdicts:
     known: dict[Key, Verdict] = field(default_factory=dict)
     tensor: bool = True
     stages: bool = True
+    masks: bool = True
 
     def of(self, call: Call) -> Verdict:
         """The verdict on a module."""

@@ -15,12 +15,13 @@ from hfspeed.plan import Wrapper
 _PASSED = ("input_ids", "position_ids", "inputs_embeds")
 
 
-def wrapper(model: Any, recording: Recording) -> Wrapper:
+def wrapper(model: Any, recording: Recording, *, interface: bool = True) -> Wrapper:
     """Read the wrapper's parts off the author's module and its recorded call.
 
     Args:
         model: the author's ``ForCausalLM``.
         recording: a run of it.
+        interface: its attention calls the attention interface.
 
     Raises:
         SubjectError: it has no base model or no output projection of its own.
@@ -40,7 +41,7 @@ def wrapper(model: Any, recording: Recording) -> Wrapper:
     parameters = inspect.signature(inner.forward).parameters
     head = name_of(model, model.get_output_embeddings())
     keywords = tuple(name for name in _PASSED if name in parameters)
-    return Wrapper(base, keywords, head, _after(recording.calls[""].graph, head))
+    return Wrapper(base, keywords, head, _after(recording.calls[""].graph, head), interface)
 
 
 def name_of(model: nn.Module, part: nn.Module | None) -> str:

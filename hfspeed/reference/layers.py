@@ -116,7 +116,7 @@ class OutputHead(Linear):
 
 
 class CausalAttention(nn.Module):
-    """Causal softmax attention with scale, window, softcap and sinks, over packed sequences with a cache."""
+    """Causal softmax attention with scale, window, softcap, sinks and linear biases, over packed sequences with a cache."""
 
     is_hfspeed_attention = True
 
@@ -126,6 +126,9 @@ class CausalAttention(nn.Module):
         ranks = group.size if op.split else 1
         self.heads = op.heads // ranks
         self.kv_heads = shares.span(op.kv_heads, 0, ranks)[1]
+        self.repeats = self.heads // self.kv_heads
+        start, stop = shares.span(op.heads, group.rank if op.split else 0, ranks)
+        self.slopes = torch.tensor(op.alibi[start:stop], dtype=torch.float64) if op.alibi else None
 
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: object = None, **keywords: Any
@@ -182,6 +185,8 @@ class CausalAttention(nn.Module):
             scores = op.softcap * torch.tanh(scores / op.softcap)
         known, new = key.shape[2], query.shape[2]
         behind = torch.arange(known - new, known)[:, None] - torch.arange(known)[None]
+        if self.slopes is not None:
+            scores = scores - self.slopes.to(scores)[:, None, None] * behind
         seen = (behind >= 0) & (behind < (op.window if op.window is not None else known))
         scores = scores.masked_fill(~seen, float("-inf"))
         if sinks is not None:

@@ -37,11 +37,12 @@ def _register() -> tuple[int, int]:
     """Register every name; how many there are, and how many of them were new."""
     from vllm import ModelRegistry
 
-    from hfspeed.vllm.versions import backend_names
+    from hfspeed.vllm.versions import backend_names, open_gate
 
     names = backend_names(ModelRegistry)
     ours = {name for name, model in ModelRegistry.models.items() if getattr(model, "module_name", None) == MODELS}
     fresh = [name for name in names if name not in ours]
     for name in fresh:
         ModelRegistry.register_model(name, f"{MODELS}:{names[name]}")
+    open_gate()
     return len(names | dict.fromkeys(ours)), len(fresh)

@@ -46,7 +46,8 @@ def prepare(vllm_config: Any) -> Prepared:
     model_class = _class_of(model_config)
     plan, classes = plan_for(config, model_class)
     with torch.device("cpu"):
-        author = build(model_class, config, dtype=torch.get_default_dtype(), buffers=True)
+        dtype, interface = torch.get_default_dtype(), plan.wrapper.interface
+        author = build(model_class, config, dtype=dtype, buffers=True, interface=interface)
     author.config.use_cache = False
     return Prepared(author, plan, classes, digest(plan))
 

@@ -35,6 +35,29 @@ def backend_names(registry: Any) -> dict[str, str]:
     return names
 
 
+def open_gate() -> None:
+    """Let vLLM ask us about every causal language model.
+
+    vLLM refuses a model whose classes do not say that attention is replaceable, before it asks the backend for its
+    class. hfspeed finds out by looking at the model, and its own class refuses, with reasons, when it is built. So
+    the question that vLLM asks, ``is_backend_compatible()``, is answered yes for whatever generates. Nothing else
+    reads the answer, and which class serves is not changed by it: architectures that vLLM has a class for stay
+    with that class unless the transformers backend is asked for.
+    """
+    from transformers import PreTrainedModel
+
+    asked = PreTrainedModel.__dict__["is_backend_compatible"].__func__
+    if getattr(asked, "by_hfspeed", False):
+        return
+
+    def is_backend_compatible(cls: Any) -> bool:
+        """Whether a serving backend may be asked for this model."""
+        return bool(asked(cls)) or bool(cls.can_generate())
+
+    is_backend_compatible.by_hfspeed = True  # type: ignore[attr-defined]
+    PreTrainedModel.is_backend_compatible = classmethod(is_backend_compatible)
+
+
 def mark_compile_key(vllm_config: Any, digest: str) -> None:
     """Make the compile cache's key depend on the plan.
 

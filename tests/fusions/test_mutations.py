@@ -11,10 +11,10 @@ import torch
 from hfspeed.emit import emitted
 from hfspeed.example import Example
 from hfspeed.fusions import FUSIONS
+from hfspeed.graph.exact import Exact
 from hfspeed.graph.tensors import tensors
 from hfspeed.pattern.fusion import apply
 from hfspeed.pattern.site import Site
-from hfspeed.planner.exact import Exact
 from hfspeed.planner.witness import distance
 from hfspeed.reference.build import build
 from hfspeed.testing import module_of, plan_of, recorded

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 
 from hfspeed.emit import emitted
 from hfspeed.fusions import FUSIONS
+from hfspeed.graph.exact import Exact
 from hfspeed.pattern.fusion import apply
 from hfspeed.plan import Gated, Heads, Row, Stacked
-from hfspeed.planner.exact import Exact
 from hfspeed.planner.prove import prove_module
 from hfspeed.testing import applied, module_of, plan_of
 

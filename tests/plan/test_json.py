@@ -28,9 +28,9 @@ def _of(hint):
     if is_dataclass(hint):
         return st.builds(hint, **{f.name: _of(get_type_hints(hint)[f.name]) for f in fields(hint)})
     told = str(hint)
-    if told.startswith("tuple[") and not told.endswith("...]"):
+    if told.startswith("tuple[") and told.endswith("]") and not told.endswith("...]"):
         return st.tuples(*(_of(item) for item in hint.__args__))
-    if told.startswith("tuple["):
+    if told.startswith("tuple[") and told.endswith("]"):
         return st.lists(_of(hint.__args__[0]), max_size=3).map(tuple)
     if told.startswith("typing.Literal"):
         return st.sampled_from(hint.__args__)

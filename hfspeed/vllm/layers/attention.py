@@ -28,6 +28,7 @@ class InterfaceAttention(Layer):
         super().__init__(**settings)
         self.op = op
         self.value_size = value_size
+        self.repeats = self.num_heads // self.num_kv_heads
 
     def forward(
         self,
@@ -76,6 +77,8 @@ def attention(op: Attention, site: Site) -> None:
     extra: dict[str, Any] = {}
     if op.sinks is not None:
         extra["sinks"] = _sinks(module, op, span(op.heads, rank, ranks))
+    if op.alibi is not None:
+        extra["alibi_slopes"] = list(op.alibi[slice(*span(op.heads, rank, ranks))])
     module.attn = InterfaceAttention(
         op,
         value_size=op.value_size,

@@ -105,7 +105,9 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         else:
             assert input_ids is not None
             given = {"input_ids": input_ids[None]}
-        out = getattr(self, self.plan.wrapper.base)(position_ids=positions[None], **given, **self.constant)
+        if "position_ids" in self.plan.wrapper.keywords:
+            given["position_ids"] = positions[None]
+        out = getattr(self, self.plan.wrapper.base)(**given, **self.constant)
         hidden = (out if isinstance(out, torch.Tensor) else out[0])[0]
         return hidden if self.last_stage else IntermediateTensors({"hidden_states": hidden})
 

@@ -23,6 +23,8 @@ class Exact(TorchFunctionMode):
         if func is torch.Tensor.float:
             func = torch.Tensor.double
         wide = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        if func is torch.full and wide.get("dtype") is None and isinstance([*args, *wide.values()][1], float):
+            wide["dtype"] = torch.float64  # the least float64, written so, would not fit in the default
         return func(*(_wide(value) for value in args), **wide)
 
 

@@ -1,0 +1,47 @@
+"""How often each key and value head stands in what attention by hand is given: found by running what made them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import fx
+
+from hfspeed.graph.flow import origins
+from hfspeed.graph.nodes import module_of, value_of
+from hfspeed.pattern.layout import laid
+from hfspeed.pattern.replay import Unknown, replay
+from hfspeed.pattern.scores import Operand, Written
+
+
+def repeats(one: Written) -> int:
+    """Neighbouring heads of key and value that are always equal; 1 if they are all their own."""
+    found = math.gcd(_repeats(one.key), _repeats(one.value))
+    return found if _heads(one.key) == _heads(one.value) == _heads(one.query) else 1
+
+
+def _repeats(part: Operand) -> int:
+    heads = _heads(part)
+    source = torch.Generator().manual_seed(20_021)
+    given = {
+        node: torch.randn(value_of(node).shape, generator=source, dtype=torch.float64)
+        for node in origins(part.node, _weighted)
+        if _weighted(node)
+    }
+    if not given or part.node in given:
+        return 1
+    try:
+        value = laid(replay(part.node, given), part.layout)
+    except (Unknown, RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+        return 1  # kept whole: correct, and no smaller a cache than the author's
+    able = [n for n in range(heads, 0, -1) if heads % n == 0]
+    return next(n for n in able if torch.equal(value[:, ::n].repeat_interleave(n, 1), value))
+
+
+def _weighted(node: fx.Node) -> bool:
+    module = module_of(node)
+    return module is not None and any(True for _ in module.parameters())
+
+
+def _heads(part: Operand) -> int:
+    return int(laid(value_of(part.node), part.layout).shape[1])

@@ -1,0 +1,96 @@
+"""A stretch of recorded dataflow run again on other values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from hfspeed.graph.exact import Exact
+from hfspeed.graph.nodes import module_of
+
+
+class Unknown(Exception):  # noqa: N818  it is what was found, not what failed
+    """A value that the stretch reads has no value that follows from tokens and positions alone."""
+
+    def __init__(self, node: fx.Node) -> None:
+        self.node = node
+        super().__init__(node.name)
+
+
+def replay(
+    wanted: fx.Node,
+    given: Mapping[fx.Node, torch.Tensor],
+    instead: Mapping[object, Callable[..., Any]] | None = None,
+) -> torch.Tensor:
+    """What ``wanted`` gives in float64 when the nodes in ``given`` have other values than in the recorded run.
+
+    Args:
+        wanted: a node that is made from nodes in ``given``.
+        given: their values.
+        instead: functions to call in place of recorded ones.
+
+    Raises:
+        Unknown: it also reads a value that depends on weights.
+        RuntimeError, TypeError, ValueError, IndexError: what the author's operations raise.
+    """
+    known: dict[fx.Node, Any] = {node: value.clone() for node, value in given.items()}
+    needed = ancestors(wanted, given)
+    with torch.no_grad(), Exact(), torch.device("cpu"):
+        for node in wanted.graph.nodes:
+            if node not in needed or node in known:
+                continue
+            if moves(node, given):
+                known[node] = _run(node, known, instead or {})
+            else:
+                known[node] = side(node)
+    return known[wanted]  # type: ignore[no-any-return]
+
+
+def sides(wanted: fx.Node, given: Mapping[fx.Node, Any]) -> tuple[list[fx.Node], list[fx.Node]]:
+    """The nodes between ``given`` and ``wanted``, and those from elsewhere that they read; both in order."""
+    needed = ancestors(wanted, given)
+    between = [n for n in wanted.graph.nodes if n in needed and n not in given and moves(n, given)]
+    read = {i for n in between for i in n.all_input_nodes if i not in given and not moves(i, given)}
+    return between, [n for n in wanted.graph.nodes if n in read]
+
+
+def side(node: fx.Node) -> Any:
+    """The value of a node that depends on no weights; floats in float64.
+
+    Raises:
+        Unknown: it has none.
+    """
+    shadow = node.meta.get("shadow")
+    if shadow is None:
+        raise Unknown(node)
+    assert isinstance(shadow, torch.Tensor)
+    return shadow.double() if shadow.is_floating_point() else shadow
+
+
+def moves(node: fx.Node, given: Mapping[fx.Node, Any]) -> bool:
+    """Whether ``node`` is made from a node in ``given``."""
+    return any(one in given for one in ancestors(node, given))
+
+
+def ancestors(node: fx.Node, stop: Mapping[fx.Node, Any]) -> set[fx.Node]:
+    """``node`` and everything it is made from, not beyond ``stop``."""
+    found, todo = {node}, [node]
+    while todo:
+        at = todo.pop()
+        if at in stop:
+            continue
+        for one in at.all_input_nodes:
+            if one not in found:
+                found.add(one)
+                todo.append(one)
+    return found
+
+
+def _run(node: fx.Node, known: Mapping[fx.Node, Any], instead: Mapping[object, Callable[..., Any]]) -> Any:
+    args = fx.node.map_arg(node.args, lambda n: known[n])
+    keywords = fx.node.map_arg(node.kwargs, lambda n: known[n])
+    target: Any = module_of(node) if node.op == "call_module" else node.target
+    return instead.get(node.target, target)(*args, **keywords)

@@ -1,0 +1,57 @@
+"""Attention by hand keeps what its examples promise: found, measured, rewritten, and the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from hfspeed.emit import emitted
+from hfspeed.example import Example
+from hfspeed.fusions.eager_attention import EagerAttention, by_hand
+from hfspeed.graph.nodes import is_attention
+from hfspeed.pattern.measure import Measured
+from hfspeed.planner import forwards
+from hfspeed.planner.prove import prove_module
+from hfspeed.refusal import Refused
+from hfspeed.testing import cases, module_of, plan_of, recorded
+
+TOKENS = 6
+
+
+def measured(example: Example) -> Measured:
+    """What an example's module computes, once its emitted form is proven."""
+    root = module_of(example)
+    call = recorded(root).calls["block"]
+    change = by_hand(call, TOKENS)
+    assert change is not None
+    assert example.after.strip() in change.text
+    plan = plan_of(forwards.by_hand(call, change), root)
+    prove_module(plan, root, "block", call.args, call.kwargs, classes=emitted(plan), ranks=(1,))
+    (node,) = [n for n in call.graph.nodes if is_attention(n)]
+    found = node.meta["measured"]
+    assert isinstance(found, Measured)
+    return found
+
+
+@pytest.mark.parametrize(("_fusion", "example"), cases((EagerAttention(),), "fuses"))
+def test_fuses(_fusion: EagerAttention, example: Example) -> None:
+    measured(example)
+
+
+@pytest.mark.parametrize(("_fusion", "example"), cases((EagerAttention(),), "refuses"))
+def test_refuses(_fusion: EagerAttention, example: Example) -> None:
+    call = recorded(module_of(example)).calls["block"]
+    with pytest.raises(Refused) as no:
+        by_hand(call, TOKENS)
+    refusal = no.value.refusal
+    assert refusal.reason is example.reason, refusal
+    assert refusal.place is not None
+    assert "hfspeed_example_" in refusal.place.file
+
+
+def test_the_numbers_are_found() -> None:
+    """Scale, window, cap and slopes come out as they were written."""
+    found = [measured(example) for example in EagerAttention.fuses]
+    assert [round(one.scale, 9) for one in found] == [round(8**-0.5, 9), 1.0, 0.5, 0.25, 1.0, 0.2, 0.3]
+    assert [one.window for one in found] == [None, None, 3, None, None, None, None]
+    assert [one.softcap and round(one.softcap, 6) for one in found] == [None, None, None, None, 5.0, None, None]
+    assert [one.alibi for one in found] == [None, None, None, (0.5, 0.25, 0.125, 0.0625), None, None, None]
