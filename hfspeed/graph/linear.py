@@ -21,7 +21,8 @@ class Shape:
     transposed: bool = False
 
 
-_PROBED: dict[tuple[object, ...], bool] = {}
+_PROBED: dict[tuple[object, ...], tuple[bool, object]] = {}
+"""Verdicts, each with the attributes it was given for, so that no other object can come to have their ids."""
 
 
 def shape_of(module: nn.Module | None) -> Shape | None:
@@ -54,8 +55,8 @@ def _probed(module: nn.Module, shape: Shape) -> bool:
     facts = tuple((k, v) if isinstance(v, plain) else (k, id(v)) for k, v in sorted(own.items()))
     key = (type(module), facts, shape)
     if key not in _PROBED:
-        _PROBED[key] = _multiplies(module, shape)
-    return _PROBED[key]
+        _PROBED[key] = (_multiplies(module, shape), own)
+    return _PROBED[key][0]
 
 
 def _multiplies(module: nn.Module, shape: Shape) -> bool:

@@ -24,6 +24,10 @@ VIEW = ".view(1, 6, -1, 8).transpose(1, 2)"
 WIDTHS = {"q": 32, "k": 16, "v": 16, "o": 16}
 
 
+LOUD = ("view size is not compatible", "when their projections were merged")
+"""What may be said instead of a result: a part of a merged one has gaps, or another value was to be projected."""
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> None:
     torch.set_num_threads(1)
@@ -48,8 +52,8 @@ def sound(source: str, **kwargs) -> Site:
                 try:
                     ours = _run(built.train(training), call)
                 except (RuntimeError, NameError) as error:
-                    if "view size is not compatible" in str(error):
-                        continue  # loud at least: a part of a merged result has gaps
+                    if any(word in str(error) for word in LOUD):
+                        continue
                     raise AssertionError(site.text()) from error
                 worst = max(map(distance, theirs, ours))
                 assert len(theirs) == len(ours), site.text()
@@ -121,25 +125,33 @@ FORWARDS = {
     "pair": ["gate, up = self.gate(x), self.up(x)", "h = F.silu(gate) * up"],
     "packed": ["gate, up = self.both(x).chunk(2, dim=-1)", "h = F.silu(gate) * up"],
     "halves": ["both = self.both(x)", "gate, up = both.split(24, dim=-1)", "gate = F.silu(gate)", "h = up * gate"],
+    "branch": ["gate = self.gate(x)", "if x.ndim == 3:\n    up = self.up(x)", "h = F.silu(gate) * up"],
+    "named in a branch": [
+        "gate, own = self.gate(x), None",
+        "source = x if own is None else own",
+        "if x.ndim == 3:\n    up = self.up(source)",
+        "h = F.silu(gate) * up",
+    ],
     "by index": ["halves = self.both(x).chunk(2, -1)", "gate = F.silu(halves[0])", "up = halves[1]", "h = gate * up"],
 }
 END = "return self.down(h) + 0 * x.sum() + y.sum() * 0"
 
 
 def _mutants(form: str, number: int) -> Iterator[str]:
-    """The form with every write at every place; with a guard, each write at one place."""
+    """The form with every write at every other place; with a guard, each write at one place."""
+    places = len(FORWARDS[form])
     for index, write in enumerate(WRITES):
         lines = write.split("; ")
         body = GUARDS[number].format("\n    ".join(lines)) if number else "\n".join(lines)
-        for at in range(1, len(FORWARDS[form]) + 1):
-            if number == 0 or at == 1 + (index + number) % len(FORWARDS[form]):
+        for at in range(1, places + 1):
+            if (index + at) % 2 == 0 if number == 0 else at == 1 + (index + number) % places:
                 yield "\n".join([*FORWARDS[form][:at], body, *FORWARDS[form][at:], END])
 
 
 @pytest.mark.parametrize("form", FORWARDS)
 @pytest.mark.parametrize("number", range(len(GUARDS)))
 def test_a_write_between_is_never_lost(form: str, number: int) -> None:
-    """Every write, guarded in every way, at every place of every form."""
+    """Every write, guarded in every way, in every form."""
     tried = 0
     for source in _mutants(form, number):
         try:
@@ -153,6 +165,31 @@ def test_a_write_between_is_never_lost(form: str, number: int) -> None:
 ODD = {
     "another input": "return self.down(F.silu(self.gate(x)) * self.up(y))",
     "another input in one case": "z = x if x.ndim < 9 else y\nreturn self.down(F.silu(self.gate(z)) * self.up(x))",
+    "another input in a branch": """
+        source = y if self.training else x
+        gate = self.gate(x)
+        if x.ndim == 3:
+            up = self.up(source)
+        return self.down(F.silu(gate) * up)
+    """,
+    "an input written in a branch": """
+        gate = self.gate(x)
+        if x.ndim == 3:
+            source = x.mul_(2) if self.training else x
+            up = self.up(source)
+        return self.down(F.silu(gate) * up)
+    """,
+    "a branch that is left": """
+        gate = self.gate(x)
+        if self.training:
+            return self.down(gate)
+        return self.down(F.silu(gate) * self.up(x))
+    """,
+    "a projection of one branch": """
+        up = self.up(x)
+        gate = self.gate(x) if not self.training else x.repeat(1, 1, 3)[..., :24]
+        return self.down(F.silu(gate) * up)
+    """,
     "an input kept on the module": """
         self.dump_patches = x
         gate = self.gate(self.dump_patches)

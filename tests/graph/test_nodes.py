@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from hfspeed.graph.attend import attend, causal
 from hfspeed.graph.flow import between, origins
+from hfspeed.graph.linear import Shape, shape_of
 from hfspeed.graph.nodes import activation, function_name, is_attention, is_linear, linears, peeled
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -75,3 +77,49 @@ def test_attention_is_one_node() -> None:
     assert [n.target for n in linears(call.graph)] == ["block.a"]
     assert node.kwargs["scaling"] == 0.5
     assert not any(function_name(n) in {"softmax", "matmul"} for n in call.graph.nodes)
+
+
+class Turned(nn.Module):
+    """A linear that keeps its matrix the other way round, or something that looks like one."""
+
+    def __init__(self, code=None):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(4, 6)), nn.Parameter(torch.randn(6))
+        self.code = code or (lambda m, x: x @ m.weight + m.bias)
+
+    def forward(self, x):
+        return self.code(self, x)
+
+
+LINEAR = {
+    "matmul": lambda m, x: x @ m.weight + m.bias,
+    "addmm": lambda m, x: torch.addmm(m.bias, x.reshape(-1, 4), m.weight).view(*x.shape[:-1], 6),
+    "functional": lambda m, x: F.linear(x, m.weight.T, m.bias),
+    "einsum": lambda m, x: torch.einsum("...i,io->...o", x, m.weight) + m.bias,
+}
+NOT_LINEAR = {
+    "no bias": lambda m, x: x @ m.weight + 0 * m.bias,
+    "bias twice": lambda m, x: x @ m.weight + 2 * m.bias,
+    "scaled": lambda m, x: x @ m.weight * 2 + m.bias,
+    "clipped": lambda m, x: (x @ m.weight).clamp(-100, 100) + m.bias,
+    "rounded weight": lambda m, x: x @ m.weight.round() + m.bias,
+    "an activation": lambda m, x: F.silu(x @ m.weight + m.bias),
+    "a residual": lambda m, x: x @ m.weight + m.bias + x.sum(-1, keepdim=True),
+    "tokens mixed": lambda m, x: (x.flip(0) if x.ndim == 2 else x.flip(1)) @ m.weight + m.bias,
+    "an error": lambda m, x: x.no_such(m),
+}
+
+
+@pytest.mark.parametrize("code", [*LINEAR, *NOT_LINEAR])
+def test_a_linear_is_what_multiplies_and_adds(code: str) -> None:
+    shape = shape_of(Turned((LINEAR | NOT_LINEAR)[code]))
+    assert shape == (Shape(4, 6, bias=True, transposed=True) if code in LINEAR else None)
+
+
+def test_linears_of_torch_itself() -> None:
+    class Low(nn.Linear):
+        pass
+
+    assert shape_of(nn.Linear(3, 5, bias=False)) == Shape(3, 5, bias=False)
+    assert shape_of(Low(3, 5)) is None, "a subclass may compute something else"
+    assert [shape_of(m) for m in (None, nn.Embedding(4, 6), nn.LayerNorm(4), nn.Bilinear(2, 2, 2))] == [None] * 4
