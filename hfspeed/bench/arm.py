@@ -6,8 +6,10 @@ JSON to the file descriptor OUT; standard output and error belong to vLLM.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import statistics
 import sys
 import time
@@ -20,6 +22,7 @@ from hfspeed.bench.tree import cpu_seconds, peak_bytes
 
 Answer = dict[str, Any]
 MILLI = 1e3
+PR_SET_PDEATHSIG = 1
 
 
 class Measured:
@@ -78,8 +81,15 @@ def serve(measured: Any, requests: Iterable[str], answer: Callable[[Answer], Non
     return 0
 
 
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when the one that measures is gone: a paused one could not see it by itself."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
     """Serve the pipe whose descriptor is the first argument."""
+    die_with_parent()
     with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as out:
 
         def answer(said: Answer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import sys
 import tempfile
 from dataclasses import asdict
@@ -151,9 +152,12 @@ def _measured(
     def tell(step: str) -> None:
         seen = bar.tasks[task].description
         bar.update(task, description=step, advance=0 if seen == "starting" else 1)
+        if not errors.is_terminal:  # a bar is drawn once there, at the end
+            errors.print(step, highlight=False)
 
     run = Bench(subject.job, wanted, folder, result, environ=subject.environ, tell=tell)
     bar.update(task, total=run.steps)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # asked to end it keeps what it has, as with Ctrl-C
     with bar:
         run.run()
         bar.update(task, completed=run.steps if not result.interrupted else bar.tasks[task].completed)

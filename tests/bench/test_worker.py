@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -85,12 +86,31 @@ def test_stopping_takes_the_children_along(start: Any) -> None:
     assert pid in descendants(worker.process.pid)
     worker.stop()
     worker.stop()
+    gone(pid)
+
+
+def test_a_paused_worker_ends_with_who_started_it(tmp_path: Path) -> None:
+    program = f"""
+import os, signal
+from pathlib import Path
+from hfspeed.bench.arms import ARMS
+from hfspeed.bench.worker import Worker
+worker = Worker(ARMS[0], Path({str(tmp_path)!r}), program={PROGRAM!r})
+worker.ask("count", seconds=0)
+worker.pause()
+print(worker.process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    gone(int(run.stdout))
+
+
+def gone(pid: int) -> None:
     for _ in range(100):
         if not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text():
-            break
+            return
         time.sleep(0.05)
-    else:
-        pytest.fail("the child lives on")
+    pytest.fail(f"{pid} lives on")
 
 
 def test_the_tree_is_counted() -> None:
