@@ -191,6 +191,7 @@ def test_a_map_keeps_its_layout(tmp_path: Path) -> None:
         '    "AutoModelForCausalLM": "modeling_example.ExampleForCausalLM"',
     ]
     (tmp_path / "config.json").write_text('{"auto_map": {"AutoModelForCausalLM": "other.ExampleForCausalLM"}}')
+    (tmp_path / "other.py").touch()
     assert check(read(mend_file)) == []
 
 

@@ -29,14 +29,26 @@ class UnguardedImport(Rule):
     bad = Example(
         """
         from hfspeed import decoder_layers  # HFS701
+
+        @decoder_layers("layers")
+        class ExampleModel(PreTrainedModel):
+            def __init__(self, config):
+                super().__init__(config)
+                self.layers = nn.ModuleList()
         """,
-        files={"config.json": '{"auto_map": {"AutoModelForCausalLM": "modeling_example.ExampleForCausalLM"}}'},
+        files={"config.json": '{"auto_map": {"AutoModel": "modeling_example.ExampleModel"}}'},
     )
     good = Example(
         """
         from .hfspeed_hints import decoder_layers
+
+        @decoder_layers("layers")
+        class ExampleModel(PreTrainedModel):
+            def __init__(self, config):
+                super().__init__(config)
+                self.layers = nn.ModuleList()
         """,
-        files={"config.json": '{"auto_map": {"AutoModelForCausalLM": "modeling_example.ExampleForCausalLM"}}'},
+        files={"config.json": '{"auto_map": {"AutoModel": "modeling_example.ExampleModel"}}'},
     )
 
     def check(self, facts: Facts) -> Iterator[Finding]:

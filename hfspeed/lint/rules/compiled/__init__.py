@@ -1,0 +1,1 @@
+"""HFS6xx: what a compiled forward cannot hold."""

@@ -1,0 +1,1 @@
+"""HFS3xx: mixtures of experts."""

@@ -1,0 +1,1 @@
+"""HFS5xx: names and values in checkpoints."""
