@@ -116,7 +116,7 @@ class OutputHead(Linear):
 
 
 class CausalAttention(nn.Module):
-    """Causal softmax attention with scale, window, softcap, sinks and linear biases, over packed sequences with a cache."""
+    """Causal attention with scale, window, softcap, sinks and linear biases, over packed sequences with a cache."""
 
     is_hfspeed_attention = True
 
