@@ -22,9 +22,15 @@ def attention_in(function: ast.FunctionDef) -> ast.Call | None:
     for call in calls:
         if last_name(call.func) in KERNELS:
             return call
-        if last_name(call.func) == "softmax" and flow.comes_from_product(call) and flow.ends_in_product(call):
+        if _is_softmax(call) and flow.comes_from_product(call) and flow.ends_in_product(call):
             return call
     return None
+
+
+def _is_softmax(call: ast.Call) -> bool:
+    """``softmax(x)``, by whatever way to its name, or ``nn.Softmax(dim=-1)(x)``."""
+    made = isinstance(call.func, ast.Call) and last_name(call.func.func) == "Softmax"
+    return made or last_name(call.func) == "softmax"
 
 
 class _Flow:

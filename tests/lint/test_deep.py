@@ -122,7 +122,7 @@ def test_what_the_author_silenced_stays_silent(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_folder_with_its_own_code_is_only_read_without_trust(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "modeling_m.py").write_text(SOURCE)
-    (tmp_path / "config.json").write_text('{"auto_map": {"AutoModelForCausalLM": "m.MForCausalLM"}}')
+    (tmp_path / "config.json").write_text('{"auto_map": {"AutoModel": "modeling_m.MForCausalLM"}}')
     child(monkeypatch, f"open({str(tmp_path / 'ran')!r}, 'w')")
     outcome = run(Request((str(tmp_path),), planned=True, limits=FAST))
     assert outcome.findings == []

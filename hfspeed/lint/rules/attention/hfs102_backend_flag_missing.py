@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from hfspeed.example import Example
 from hfspeed.lint.classes import ClassFacts
 from hfspeed.lint.facts import Facts, dispatches
-from hfspeed.lint.finding import Edit, Finding, Severity
+from hfspeed.lint.finding import Edit, Finding
 from hfspeed.lint.hops import CROSS
 from hfspeed.lint.nodes import walk
 from hfspeed.lint.rewrite import inserted, replaced
@@ -16,15 +16,14 @@ FLAG = "_supports_attention_backend"
 
 
 class BackendFlagMissing(Rule):
-    """vLLM asks the class, not the code, whether attention can be exchanged. Without the flag it refuses a model
-    that would work.
+    """vLLM's own backend asks the class, not the code, whether attention can be exchanged. Without the flag it refuses
+    a model that would work. hfspeed looks at the code.
     """
 
     code = "HFS102"
     since = "0.1"
-    severity = Severity.ERROR
     message = "`{cls}` does not set `_supports_attention_backend`"
-    cost = "vLLM refuses the model"
+    cost = "vLLM without hfspeed refuses the model"
     help = "write _supports_attention_backend = True in `{cls}`"
 
     bad = Example("""
