@@ -34,7 +34,7 @@ ATTENTION = {
     "the interface twice": ("run(", "run(self, key, key, value); mixed, _ = run(", "CALLED_TWICE_INTERFACE"),
     "a scale that is computed": ("size**-0.5", "query.abs().mean()", "VALUE_VARIES"),
     "a window that is a flag": ("**kwargs", "sliding_window=True, **kwargs", "VALUE_VARIES"),
-    "no interface": ("run(", "slow_attention(", "NO_INTERFACE"),
+    "by hand, and without a mask": ("run(", "slow_attention(", "MASK_NOT_CAUSAL"),
 }
 BEFORE_EXPAND = {
     "the token before": "stream = torch.cat([stream[:, :1], stream[:, :-1]], dim=1)",
@@ -104,12 +104,9 @@ def test_attention_that_nothing_would_serve(what: str, tmp_path: Path) -> None:
     old, new, reason = ATTENTION[what]
     first, *_ = refused(tmp_path, (CALL, CALL.replace(old, new)))
     assert first.reason is Reason[reason]
-    if what == "no interface":
-        assert first.module == "PlainForCausalLM"
-    else:
-        assert first.module == "decoder.blocks.0.mixer"
-        assert first.place is not None
-        assert first.place.file == str(tmp_path / "modeling_plain.py")
+    assert first.module == "decoder.blocks.0.mixer"
+    assert first.place is not None
+    assert first.place.file == str(tmp_path / "modeling_plain.py")
 
 
 def test_a_module_that_is_not_causal(tmp_path: Path) -> None:
