@@ -11,6 +11,7 @@ from torch import fx
 from hfspeed.graph.nodes import is_part
 from hfspeed.pattern.edit import Change
 from hfspeed.pattern.site import Site
+from hfspeed.pattern.steady import steady
 from hfspeed.refusal import Reason, Refusal, Refused
 from hfspeed.source.branches import apart
 from hfspeed.source.effects import bound, written
@@ -108,7 +109,9 @@ def _follow(work: _Work, expression: ast.expr) -> None:
     """Note the assignments between the packed call and ``expression``; everything else on the way is a moving call."""
     node: ast.expr = expression
     recovered = work.site.recovered
+    recorded = {id(work.site.expression(one)) for one in work.site.graph.nodes}
     while node is not work.call:
+        _alike(work, node, recorded)
         match node:
             case ast.Call(func=ast.Attribute(value=value)) if not _is_module(work, value):
                 node = value
@@ -129,6 +132,23 @@ def _follow(work: _Work, expression: ast.expr) -> None:
             case _:
                 shown = recovered.segment(node)
                 raise work.refuse(Reason.NOT_A_PLAIN_CALL, f"`{shown}` stands between the projection and its cut", node)
+
+
+def _alike(work: _Work, node: ast.expr, recorded: set[int]) -> None:
+    """Refuse a call of a helper, and sizes or places that another run could choose otherwise."""
+    if isinstance(node, ast.Call):
+        if id(node) not in recorded:
+            shown = work.site.recovered.segment(node.func)
+            raise work.refuse(Reason.CALLED_THROUGH_HELPER, f"`{shown}` is not torch's own", node)
+        rest = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if isinstance(node.func, ast.Attribute) and _is_module(work, node.func.value) and node.args:
+            rest = rest[1:]
+    else:
+        rest = [node.slice] if isinstance(node, ast.Subscript) else []
+    for one in rest:
+        if not steady(work.site.recovered, one):
+            shown = work.site.recovered.segment(one)
+            raise work.refuse(Reason.NOT_A_PLAIN_CALL, f"`{shown}` may be something else in another run", one)
 
 
 def _is_module(work: _Work, node: ast.expr) -> bool:

@@ -2,70 +2,24 @@
 
 from __future__ import annotations
 
-import copy
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
-from hfspeed.emit import emitted
-from hfspeed.example import Example
-from hfspeed.fusions import FUSIONS
-from hfspeed.graph.exact import Exact
-from hfspeed.graph.tensors import tensors
-from hfspeed.pattern.fusion import apply
-from hfspeed.pattern.site import Site
-from hfspeed.planner.witness import distance
-from hfspeed.reference.build import build
-from hfspeed.testing import module_of, plan_of, recorded
+sys.path.insert(0, str(Path(__file__).parent))
+from soundness import GUARDS, sound
 
 ATTENTION = "attention(self, {}, {}, {}, None)[0]"
 VIEW = ".view(1, 6, -1, 8).transpose(1, 2)"
 WIDTHS = {"q": 32, "k": 16, "v": 16, "o": 16}
 
 
-LOUD = ("view size is not compatible", "when their projections were merged")
-"""What may be said instead of a result: a part of a merged one has gaps, or another value was to be projected."""
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> None:
     torch.set_num_threads(1)
-
-
-def sound(source: str, **kwargs) -> Site:
-    """Every fusion is tried; what comes out must agree with the author, in training mode too, inputs included."""
-    with Exact():
-        root = module_of(Example(source, **kwargs))
-        call = recorded(root).calls["block"]
-        site = Site(call)
-        for fusion in FUSIONS:
-            apply(fusion, site)
-        if site.ops:
-            plan = plan_of(site, root)
-            built = build(plan, root, emitted(plan), under="block", strict=False)
-            for training in (False, True):
-                try:
-                    theirs = _run(copy.deepcopy(root).train(training), call)
-                except UnboundLocalError:
-                    continue  # the author's own mistake
-                try:
-                    ours = _run(built.train(training), call)
-                except (RuntimeError, NameError) as error:
-                    if any(word in str(error) for word in LOUD):
-                        continue
-                    raise AssertionError(site.text()) from error
-                worst = max(map(distance, theirs, ours))
-                assert len(theirs) == len(ours), site.text()
-                assert worst < 1e-8, f"off by {worst}, training {training}\n{site.text()}"
-    return site
-
-
-def _run(root: torch.nn.Module, call) -> list[torch.Tensor]:
-    """Everything returned, and the inputs afterwards: a forward may write to them."""
-    args = [arg.clone() for arg in call.args]
-    with torch.no_grad():
-        return [*tensors(root.get_submodule("block")(*args)), *args]
 
 
 # Statements that write to something, or look as if they did. `act` stands for what the activation gave.
@@ -112,14 +66,6 @@ print(end="")
 assert x is not None
 del y
 """.strip().splitlines()
-GUARDS = (
-    "{}",
-    "if self.training:\n    {}",
-    "if not self.training:\n    pass\nelse:\n    {}",
-    "for _ in range(2 if self.training else 0):\n    {}",
-    "with torch.enable_grad() if False else torch.no_grad():\n    {}",
-    "try:\n    raise ValueError if self.training else KeyError\nexcept ValueError:\n    {}\nexcept KeyError:\n    pass",
-)
 FORWARDS = {
     "temporaries": ["gate = self.gate(x)", "up = self.up(x)", "gate = F.silu(gate)", "h = gate * up"],
     "pair": ["gate, up = self.gate(x), self.up(x)", "h = F.silu(gate) * up"],
