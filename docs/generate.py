@@ -16,33 +16,38 @@ if TYPE_CHECKING:
 
 RULES = """# Rules
 
-`hfspeed check` tells these, `hfspeed rule CODE` explains one. Most lend their words to a
-[refusal](refusals.md#refusals) of the planner.
+`hfspeed check` tells these, `hfspeed rule CODE` explains one. Many lend their words to a
+[refusal](refusals.md#refusals) of the planner. [Settings](checking.md) choose among them, comments
+[silence](silencing.md) them.
 
-| code | name | severity |
-|---|---|---|
+| code | name | severity | fix |
+|---|---|---|---|
 """
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages; MkDocs calls this when it has found the written ones."""
     files.append(File.generated(config, "rules.md", content=rule_page()))
+    for rule in rules():
+        files.append(File.generated(config, f"rules/{rule.code}.md", content=one_rule(rule)))
     return files
 
 
 def rule_page() -> str:
-    """Every rule on one page."""
-    rows = [f"| [{rule.code}](#{rule.code.lower()}) | {rule.name} | {rule.severity} |" for rule in rules()]
-    return RULES + "\n".join(rows) + "\n\n" + "\n".join(one_rule(rule) for rule in rules())
+    """Every rule in a table."""
+    rows = [
+        f"| [{rule.code}](rules/{rule.code}.md) | {rule.name} | {rule.severity} | {rule.fix} |" for rule in rules()
+    ]
+    return RULES + "\n".join(rows) + "\n"
 
 
 def one_rule(rule: Rule) -> str:
-    """A rule as a section: why, cost, help, found, better."""
+    """A rule as a page: why, cost, help, found, better."""
     said = [("Cost", rule.cost), ("Help", rule.help), ("Reasons", ", ".join(f"`{reason}`" for reason in rule.reasons))]
     return "\n".join([
-        f"## {rule.code}",
+        f"# {rule.code} {rule.name}",
         "",
-        f"**{rule.name}** ({rule.severity}, since {rule.since})",
+        f"{rule.severity}, since {rule.since}, fix: {rule.fix}; {rule.versions}",
         "",
         " ".join((inspect.getdoc(type(rule)) or "").split()),
         "",

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Annotated, Any
 
@@ -50,6 +49,8 @@ def _loaded(name: str) -> Any:
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import PackageNotFoundError, version  # slow, and wanted only here
+
         try:
             print(f"hfspeed {version('hfspeed')}")
         except PackageNotFoundError:

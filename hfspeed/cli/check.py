@@ -18,8 +18,7 @@ from hfspeed.lint.deep import Limits
 from hfspeed.lint.finding import Finding, Severity
 from hfspeed.lint.mend import differences
 from hfspeed.lint.noqa import add_noqa
-from hfspeed.lint.report import FORMATS
-from hfspeed.lint.report import statistics as counted
+from hfspeed.lint.report import report
 from hfspeed.lint.run import STDIN, Outcome, Request, run
 from hfspeed.lint.settings import Settings
 
@@ -129,7 +128,7 @@ def _shown(flags: Flags, settings: Settings, outcome: Outcome) -> int:
         _note(f"mended {len(outcome.mended)}")
     if flags.fix_only:
         return 0
-    text = (counted if flags.statistics else FORMATS[settings.output_format])(outcome.findings, outcome.files)
+    text = report("statistics" if flags.statistics else settings.output_format)(outcome.findings, outcome.files)
     _print(text, flags.output_file, beside=mended)
     if settings.output_format in ("full", "concise"):
         _note(_summary(outcome.findings))

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hfspeed.lint.config import FORMATS, parsed_pairs
+from hfspeed.lint.config import parsed_pairs
 from hfspeed.lint.finding import Severity
+from hfspeed.lint.report import FORMATS
 
 Listed = list[str] | None
 LISTED = (

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from hfspeed.errors import UsageError
+from hfspeed.lint.finding import DOCS
 from hfspeed.lint.rule import Rule
 from hfspeed.lint.rules import find, rules
 
@@ -45,6 +46,8 @@ def explained(one: Rule) -> str:
         "",
         *(f"{word}: {_generic(text)}" for word, text in said if text),
         *(f"tells refusals: {', '.join(one.reasons)}" for _ in one.reasons[:1]),
+        f"tried with: {one.versions}",
+        f"more: {DOCS}/{one.code}/",
         "",
         "Found:",
         "",
@@ -80,6 +83,8 @@ def _fields(one: Rule) -> dict[str, Any]:
         "name": one.name,
         "severity": str(one.severity),
         "since": one.since,
+        "versions": one.versions,
+        "url": f"{DOCS}/{one.code}/",
         "fix": str(one.fix),
         "message": one.message,
         "cost": one.cost,

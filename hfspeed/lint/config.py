@@ -11,12 +11,12 @@ from typing import Any
 
 from hfspeed.errors import UsageError
 from hfspeed.lint.finding import Severity
+from hfspeed.lint.report import FORMATS
 from hfspeed.lint.settings import Settings, choose
 
 NAMES = (".hfspeed.toml", "hfspeed.toml", "pyproject.toml")
 KEYS = {one.name.replace("_", "-"): one for one in fields(Settings) if one.name != "root"}
 LISTS = frozenset(name for name, one in KEYS.items() if "tuple" in str(one.type) and name != "per-file-ignores")
-FORMATS = ("full", "concise", "json", "github", "gitlab", "junit", "sarif")
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,6 +33,8 @@ def _all(files: Sequence[Path]) -> list[Scan]:
     cores = min(len(os.sched_getaffinity(0)), 8, len(batches))
     if len(files) < MANY or cores < 2:
         return [one for batch in batches for one in _batch(batch)]
+    from concurrent.futures import ProcessPoolExecutor  # slow to import, and seldom wanted
+
     with ProcessPoolExecutor(cores) as pool:
         return [one for done in pool.map(_batch, batches) for one in done]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hfspeed.lint.finding import DOCS, Edit, Finding, Fix, Severity
-from hfspeed.lint.report import FORMATS
+from hfspeed.lint.report import report
 from hfspeed.refusal import Place
 
 EDIT = Edit(Place("m.py", 3, 1, 4, 1), "c = 2\n")
@@ -29,7 +29,7 @@ def findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
 
 def test_full(findings: list[Finding]) -> None:
     assert (
-        FORMATS["full"](findings).plain
+        report("full")(findings, []).plain
         == """\
 m.py:2:6: HFS101 `b` is wrong
   |
@@ -50,13 +50,13 @@ gone.py:9:1: HFS215 no line"""
 
 
 def test_concise(findings: list[Finding]) -> None:
-    assert FORMATS["concise"](findings).plain.splitlines() == [
+    assert report("concise")(findings, []).plain.splitlines() == [
         "m.py:2:6: HFS101 `b` is wrong", "m.py:3:5: HFS205 100% slow", "gone.py:9:1: HFS215 no line",
     ]  # fmt: skip
 
 
 def test_json(findings: list[Finding]) -> None:
-    told = json.loads(FORMATS["json"](findings).plain)
+    told = json.loads(report("json")(findings, []).plain)
     assert told["schema_version"] == 1
     assert told["findings"][0] == {
         "code": "HFS101", "name": "one", "severity": "error", "message": "`b` is wrong", "cost": "all of it",
@@ -68,11 +68,11 @@ def test_json(findings: list[Finding]) -> None:
         "applicability": "safe", "message": "a\nb", "edits": [{**edit, "content": "c = 2\n"}]
     }  # fmt: skip
     assert told["findings"][2]["end_location"] is None
-    assert json.loads(FORMATS["json"]([]).plain)["findings"] == []
+    assert json.loads(report("json")([], []).plain)["findings"] == []
 
 
 def test_github(findings: list[Finding]) -> None:
-    assert FORMATS["github"](findings).plain.splitlines() == [
+    assert report("github")(findings, []).plain.splitlines() == [
         "::error file=m.py,line=2,col=6,endLine=2,endColumn=13,title=hfspeed (HFS101)::`b` is wrong; help: mend it",
         "::warning file=m.py,line=3,col=5,endLine=4,endColumn=7,title=hfspeed (HFS205)::100%25 slow; help: a%0Ab",
         "::notice file=gone.py,line=9,col=1,title=hfspeed (HFS215)::no line",
@@ -80,4 +80,4 @@ def test_github(findings: list[Finding]) -> None:
 
 
 def test_nothing_is_told_of_nothing() -> None:
-    assert [FORMATS[name]([]).plain for name in ("full", "concise", "github")] == ["", "", ""]
+    assert [report(name)([], []).plain for name in ("full", "concise", "github")] == ["", "", ""]

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from hfspeed.lint.finding import Edit, Finding, Fix, Severity
-from hfspeed.lint.report import FORMATS, statistics
+from hfspeed.lint.report import report
 from hfspeed.refusal import Place
 
 # An excerpt of the public schema, written out by hand: what is required, and what may not be there.
@@ -124,7 +124,7 @@ def findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
 
 
 def test_gitlab(findings: list[Finding]) -> None:
-    first, second, third = json.loads(FORMATS["gitlab"](findings, []).plain)
+    first, second, third = json.loads(report("gitlab")(findings, []).plain)
     assert {**first, "fingerprint": ""} == {
         "description": "HFS101: `b` is <wrong>", "check_name": "HFS101", "fingerprint": "", "severity": "critical",
         "location": {
@@ -136,12 +136,12 @@ def test_gitlab(findings: list[Finding]) -> None:
     assert len({one["fingerprint"] for one in (first, second, third)}) == 3
     Path("m.py").write_text("\n\na = 1\nb = call(x)\n")
     moved = Finding(*list(vars(findings[0]).values())[:6], Place("m.py", 4, 5, 4, 12))
-    assert json.loads(FORMATS["gitlab"]([moved], []).plain)[0]["fingerprint"] == first["fingerprint"]
-    assert json.loads(FORMATS["gitlab"]([], []).plain) == []
+    assert json.loads(report("gitlab")([moved], []).plain)[0]["fingerprint"] == first["fingerprint"]
+    assert json.loads(report("gitlab")([], []).plain) == []
 
 
 def test_junit(findings: list[Finding]) -> None:
-    text = FORMATS["junit"]([findings[0]], ["m.py", "clean.py"]).plain
+    text = report("junit")([findings[0]], ["m.py", "clean.py"]).plain
     assert (
         text
         == """\
@@ -161,13 +161,13 @@ https://hfspeed.readthedocs.io/en/stable/rules/HFS101/</failure>
 </testsuites>"""
     )
     odd = Finding("HFS001", "x", Severity.ERROR, "a\x00\x1bb", "", "", Place("m.py", 1))
-    assert ET.fromstring(FORMATS["junit"]([odd], []).plain).get("failures") == "1"
+    assert ET.fromstring(report("junit")([odd], []).plain).get("failures") == "1"
 
 
 def test_sarif(findings: list[Finding]) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    told = json.loads(FORMATS["sarif"](findings, ["m.py"]).plain)
-    for log in (told, json.loads(FORMATS["sarif"]([], []).plain)):
+    told = json.loads(report("sarif")(findings, ["m.py"]).plain)
+    for log in (told, json.loads(report("sarif")([], []).plain)):
         jsonschema.validate(log, SARIF, format_checker=jsonschema.FormatChecker())
     (run,) = told["runs"]
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["HFS101", "HFS902"]
@@ -193,5 +193,5 @@ def _uri(result: dict[str, Any]) -> str:
 
 
 def test_statistics(findings: list[Finding]) -> None:
-    assert statistics(findings).plain == "2  HFS101  [ ]  one\n1  HFS902  [*]  two"
-    assert statistics([]).plain == ""
+    assert report("statistics")(findings, []).plain == "2  HFS101  [ ]  one\n1  HFS902  [*]  two"
+    assert report("statistics")([], []).plain == ""

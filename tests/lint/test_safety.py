@@ -18,7 +18,7 @@ from hfspeed.lint.engine import parse, scan, told
 from hfspeed.lint.facts import Facts
 from hfspeed.lint.finding import Finding
 from hfspeed.lint.mend import mend
-from hfspeed.lint.report import FORMATS
+from hfspeed.lint.report import FORMATS, report
 from hfspeed.lint.rules import rules
 from hfspeed.lint.settings import Settings
 
@@ -93,8 +93,8 @@ def test_no_text_breaks_it(text: str, tmp_path: Path) -> None:
         if not isinstance(facts, Finding):
             assert (place.line, place.column) <= (place.end_line or place.line, place.end_column or place.column)
             assert (place.end_column or 1) <= len(lines[(place.end_line or place.line) - 1]) + 1
-    for tell in FORMATS.values():
-        assert isinstance(tell(found, [str(file)]).plain, str)
+    for name in FORMATS:
+        assert isinstance(report(name)(found, [str(file)]).plain, str)
     if isinstance(facts, Facts):
         disk = Disk({file: text})
         assert mend(file, disk, Settings(unsafe_fixes=True)).defect == ""

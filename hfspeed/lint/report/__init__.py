@@ -1,27 +1,19 @@
-"""How findings are told: one file per format, each a function from findings and checked files to text."""
+"""How findings are told: one file per format, each with a function of its name."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import cast
 
 from rich.text import Text
 
 from hfspeed.lint.finding import Finding
-from hfspeed.lint.report.concise import concise
-from hfspeed.lint.report.full import full
-from hfspeed.lint.report.github import github
-from hfspeed.lint.report.gitlab import gitlab
-from hfspeed.lint.report.json import json
-from hfspeed.lint.report.junit import junit
-from hfspeed.lint.report.sarif import sarif
-from hfspeed.lint.report.statistics import statistics
 
-FORMATS: dict[str, Callable[[Sequence[Finding], Sequence[str]], Text]] = {
-    "full": full,
-    "concise": concise,
-    "json": json,
-    "github": github,
-    "gitlab": gitlab,
-    "junit": junit,
-    "sarif": sarif,
-}
+FORMATS = ("full", "concise", "json", "github", "gitlab", "junit", "sarif")
+Report = Callable[[Sequence[Finding], Sequence[str]], Text]
 
-__all__ = ["FORMATS", "statistics"]
+
+def report(name: str) -> Report:
+    """The function for a format, or for ``statistics``; only the one that is asked for is imported."""
+    return cast("Report", getattr(import_module(f"{__name__}.{name}"), name))

@@ -17,6 +17,6 @@ def headline(finding: Finding) -> Text:
     return head.append(finding.message)
 
 
-def concise(findings: Sequence[Finding], files: Sequence[str] = ()) -> Text:  # noqa: ARG001
+def concise(findings: Sequence[Finding], files: Sequence[str]) -> Text:  # noqa: ARG001
     """One line per finding."""
     return Text("\n").join(headline(finding) for finding in findings)

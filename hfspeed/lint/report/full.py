@@ -11,7 +11,7 @@ from hfspeed.lint.finding import Finding
 from hfspeed.lint.report.concise import STYLES, headline
 
 
-def full(findings: Sequence[Finding], files: Sequence[str] = ()) -> Text:  # noqa: ARG001
+def full(findings: Sequence[Finding], files: Sequence[str]) -> Text:  # noqa: ARG001
     """Every finding as a paragraph: headline, the line with carets, cost, help."""
     linecache.checkcache()
     return Text("\n\n").join(_paragraph(finding) for finding in findings)

@@ -11,7 +11,7 @@ from hfspeed.lint.finding import Finding, Severity
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
-def github(findings: Sequence[Finding], files: Sequence[str] = ()) -> Text:  # noqa: ARG001
+def github(findings: Sequence[Finding], files: Sequence[str]) -> Text:  # noqa: ARG001
     """One ``::error file=…::`` line per finding."""
     return Text("\n").join(Text(_command(finding)) for finding in findings)
 

@@ -13,7 +13,7 @@ from hfspeed.lint.report.fingerprint import fingerprints, relative
 LEVELS = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.INFO: "info"}
 
 
-def gitlab(findings: Sequence[Finding], files: Sequence[str] = ()) -> Text:  # noqa: ARG001
+def gitlab(findings: Sequence[Finding], files: Sequence[str]) -> Text:  # noqa: ARG001
     """A list of issues; a fingerprint holds when lines move."""
     issues = [_issue(one, mark) for one, mark in zip(findings, fingerprints(findings), strict=True)]
     return Text(dumps(issues, indent=2))

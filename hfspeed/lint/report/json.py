@@ -13,7 +13,7 @@ from hfspeed.refusal import Place
 SCHEMA_VERSION = 1
 
 
-def json(findings: Sequence[Finding], files: Sequence[str] = ()) -> Text:  # noqa: ARG001
+def json(findings: Sequence[Finding], files: Sequence[str]) -> Text:  # noqa: ARG001
     """One object with ``schema_version`` and ``findings``; lines and columns count from 1."""
     return Text(dumps({"schema_version": SCHEMA_VERSION, "findings": [_object(one) for one in findings]}, indent=2))
 

@@ -11,7 +11,7 @@ from hfspeed.lint.finding import Finding
 from hfspeed.lint.report.fingerprint import relative
 
 
-def junit(findings: Sequence[Finding], files: Sequence[str] = ()) -> Text:
+def junit(findings: Sequence[Finding], files: Sequence[str]) -> Text:
     """One ``testsuite`` per file with findings or without."""
     by_file: dict[str, list[Finding]] = {relative(file): [] for file in files}
     for finding in findings:

@@ -21,7 +21,7 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 
-def sarif(findings: Sequence[Finding], files: Sequence[str] = ()) -> Text:  # noqa: ARG001
+def sarif(findings: Sequence[Finding], files: Sequence[str]) -> Text:  # noqa: ARG001
     """One run with the rules that were found and a result per finding."""
     used = [rule for rule in rules() if rule.code in {finding.code for finding in findings}]
     index = {rule.code: number for number, rule in enumerate(used)}

@@ -10,7 +10,7 @@ from rich.text import Text
 from hfspeed.lint.finding import Finding, Fix
 
 
-def statistics(findings: Sequence[Finding], files: Sequence[str] = ()) -> Text:  # noqa: ARG001
+def statistics(findings: Sequence[Finding], files: Sequence[str]) -> Text:  # noqa: ARG001
     """One line per rule, the most frequent first; a star says that hfspeed can mend some of them."""
     counts = Counter((finding.code, finding.name) for finding in findings)
     mended = {finding.code for finding in findings if finding.fix is not Fix.NONE}
