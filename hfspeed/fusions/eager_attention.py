@@ -7,7 +7,8 @@ from typing import ClassVar, Final
 
 from hfspeed.example import Example
 from hfspeed.graph.record import Call, Recording
-from hfspeed.pattern.attend_edit import AttentionEdit, edit
+from hfspeed.pattern.attend_call import widened
+from hfspeed.pattern.attend_edit import AttentionEdit, edit, where
 from hfspeed.pattern.canonical import canonical
 from hfspeed.pattern.measure import measure
 from hfspeed.pattern.reach import reach
@@ -133,14 +134,16 @@ def by_hand(call: Call, tokens: int, long: Call | None = None, many: int = 0) ->
     Raises:
         Refused: what it computes is no attention that can be served, or its source cannot be changed.
     """
-    one = written(call, tokens)
-    if one is None:
+    inner = written(call, tokens)
+    if inner is None:
         return None
+    at = where(inner)
+    one = inner if at.frame is None else widened(inner, at.frame, tokens)
     found = measure(one)
     if long is not None:
-        found = found.within(reach(one, _again(one, long, many), many, found))
+        found = found.within(reach(inner, _again(inner, long, many), many, found))
     times = repeats(one)
-    change = edit(one, grouped=times > 1)
+    change = edit(one, at, inner, grouped=times > 1)
     canonical(one, found, times)
     return change
 

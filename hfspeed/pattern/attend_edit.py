@@ -9,8 +9,8 @@ from types import CodeType
 
 from torch import fx, nn
 
-from hfspeed.graph.nodes import function_name
-from hfspeed.graph.positions import Stack, span_at
+from hfspeed.graph.positions import span_at
+from hfspeed.pattern.attend_call import Frame, argument, arguments, results
 from hfspeed.pattern.edit import Change, changed
 from hfspeed.pattern.layout import RESULT, spelled
 from hfspeed.pattern.prune import Tangled, prune
@@ -37,39 +37,101 @@ class AttentionEdit:
         return changed(self.recovered, self.changes)
 
 
-def edit(one: Written, *, grouped: bool = False) -> AttentionEdit:
+@dataclass(frozen=True)
+class Where:
+    """Where attention is computed.
+
+    Attributes:
+        method: the module's method.
+        frame: that method, calling the function that computes it; ``None`` if the method does so itself.
+        function: that function.
+    """
+
+    method: str
+    frame: Frame | None = None
+    function: CodeType | None = None
+
+
+def where(one: Written) -> Where:
+    """The innermost method of the module in which, or in one call of which, both products are computed.
+
+    Raises:
+        Refused: there is none.
+    """
+    stack, other = (node.meta.get("stack", ()) for node in (one.first, one.last))
+    names = _methods(type(one.call.module))
+    depth = next((depth for depth, (code, _) in enumerate(stack) if code in names), None)
+    if depth == 0 and other[0][0] is stack[0][0]:
+        return Where(names[stack[0][0]])
+    if depth and stack[depth] in other:
+        return Where(names[stack[depth][0]], stack[depth], stack[depth - 1][0])
+    told = "the products of attention do not stand in one method of the module"
+    help_ = "compute attention in one method, or call the attention interface"
+    raise refused(one.call, Reason.CALLED_THROUGH_HELPER, told, one.first, help_)
+
+
+def edit(one: Written, at: Where, inner: Written, *, grouped: bool = False) -> AttentionEdit:
     """Changes that make the method call ``self.attn``.
 
     Args:
-        one: the attention found.
+        one: the attention found, seen from the method.
+        at: where it is computed.
+        inner: the attention as it was found.
         grouped: heads of key and value are repeated, so that one of each group is enough.
 
     Raises:
-        Refused: the products stand where no method of the module can be changed, or are not the only purpose.
+        Refused: the source cannot be changed so, or the products are not their only purpose.
     """
-    method = _method(one)
     try:
-        recovered = recovered_of(type(one.call.module), method)  # type: ignore[arg-type]  # mypy takes no class for hashable
+        recovered = recovered_of(type(one.call.module), at.method)  # type: ignore[arg-type]  # mypy takes no class for hashable
     except Refused as no:
         raise refused(one.call, no.refusal.reason, no.refusal.found, one.first, no.refusal.help) from no
-    first, last = (_expression(one, recovered, node) for node in (one.first, one.last))
-    texts = [_operand(one, recovered, product, node, part) for product, node, part in (
-        (first, one.first, one.query), (first, one.first, one.key), (last, one.last, one.value),
-    )]  # fmt: skip
-    _unwritten(one, recovered, first, last)
+    if at.frame is None:
+        first, last = (_expression(one, recovered, node.meta["stack"][0]) for node in (one.first, one.last))
+        texts = [_operand(one, recovered, product, node, part) for product, node, part in (
+            (first, one.first, one.query), (first, one.first, one.key), (last, one.last, one.value),
+        )]  # fmt: skip
+        _unwritten(one, recovered, first, last)
+        values = argument(last, one.last, one.value.at)
+    else:
+        first = last = _expression(one, recovered, at.frame)
+        given = _given(one, inner, at, last)
+        pairs = zip(given, (one.query, one.key, one.value), strict=True)
+        texts = [_spelled(recovered, expression, part.layout) for expression, part in pairs]
+        values = given[2]
     if grouped:
         texts[1:] = [f"{text}[:, :: {recovered.self_name}.attn.repeats]" for text in texts[1:]]
-    kept = _call(recovered, texts, one.layout, _argument(last, one.last, one.value.at))
+    kept = _call(recovered, texts, one.layout, values) + _beside(one, at)
+    return AttentionEdit(at.method, recovered, _pruned(one, recovered, first, last, kept))
+
+
+def _pruned(one: Written, recovered: Recovered, first: ast.expr, last: ast.expr, kept: str) -> tuple[Change, ...]:
     try:
-        changes = prune(recovered, first, last, kept)
-        text = changed(recovered, changes)
+        changes = prune(recovered, first, last, f"({kept})" if kept.endswith(", None") else kept)
+        changed(recovered, changes)
     except Tangled as knot:
         told = f"`{knot}` does more than compute attention"
         raise refused(one.call, Reason.USED_ELSEWHERE, told, one.first) from knot
     except ValueError as error:
         raise refused(one.call, Reason.UNSUPPORTED_SYNTAX, str(error).split("\n")[0], one.first) from error
-    assert text
-    return AttentionEdit(method, recovered, tuple(changes))
+    return tuple(changes)
+
+
+def _given(one: Written, inner: Written, at: Where, call: ast.expr) -> list[ast.expr]:
+    assert at.function is not None
+    if not isinstance(call, ast.Call):
+        raise refused(one.call, Reason.NOT_A_PLAIN_CALL, "the function that attends is not plainly called", one.first)
+    return arguments(one, inner, at.function, call)
+
+
+def _beside(one: Written, at: Where) -> str:
+    """What the function returns besides the result: weights, which are no longer there."""
+    if at.function is None:
+        return ""
+    count = results(at.function)
+    if count < 0:
+        raise refused(one.call, Reason.CALLED_THROUGH_HELPER, "the function returns now this, now that", one.last)
+    return ", None" * (count - 1) if count else ""
 
 
 def _call(recovered: Recovered, texts: list[str], layout: str, values: ast.expr | None) -> str:
@@ -78,19 +140,6 @@ def _call(recovered: Recovered, texts: list[str], layout: str, values: ast.expr 
     cast = f".to({values.id}.dtype)" if isinstance(values, ast.Name) else ""
     whole = f"{recovered.self_name}.attn({query}{cast}, {key}{cast}, {value}, None)[0]"
     return spelled(whole, RESULT, layout)
-
-
-def _method(one: Written) -> str:
-    """The name of the method in which both products stand."""
-    stacks: list[Stack] = [one.first.meta.get("stack", ()), one.last.meta.get("stack", ())]
-    codes = [stack[0][0] if stack else None for stack in stacks]
-    names = _methods(type(one.call.module))
-    name = names.get(codes[0]) if codes[0] is not None else None
-    if name is None or codes[0] is not codes[1]:
-        told = "the products of attention do not stand in one method of the module"
-        help_ = "compute attention in one method, or call the attention interface"
-        raise refused(one.call, Reason.CALLED_THROUGH_HELPER, told, one.first, help_)
-    return name
 
 
 def _methods(cls: type[nn.Module]) -> dict[CodeType, str]:
@@ -105,51 +154,30 @@ def _methods(cls: type[nn.Module]) -> dict[CodeType, str]:
     return {code: name for code, name in found.items() if getattr(cls, name, None) is not None}
 
 
-def _expression(one: Written, recovered: Recovered, node: fx.Node) -> ast.expr:
-    code, last = node.meta["stack"][0]
-    span = span_at(code, last, direct=True)
+def _expression(one: Written, recovered: Recovered, frame: Frame) -> ast.expr:
+    span = span_at(*frame, direct=True)
     found = recovered.node_at(span.line, span.end_line, span.column, span.end_column) if span else None
     if not isinstance(found, ast.expr):
-        raise refused(one.call, Reason.UNSUPPORTED_SYNTAX, "a product of attention is no plain expression", node)
+        raise refused(one.call, Reason.UNSUPPORTED_SYNTAX, "attention is no plain expression", one.first)
     return found
 
 
 def _operand(one: Written, recovered: Recovered, product: ast.expr, node: fx.Node, part: Operand) -> str:
     """The source of an operand, in the order of the interface."""
-    found = _argument(product, node, part.at)
+    found = argument(product, node, part.at)
     if found is None:
         told = "a product of attention is not called with its factors"
         raise refused(one.call, Reason.NOT_A_PLAIN_CALL, told, node)
-    turned = _turned(found, len(part.layout))
-    layout = part.layout
+    return _spelled(recovered, found, part.layout)
+
+
+def _spelled(recovered: Recovered, found: ast.expr, layout: str) -> str:
+    turned = _turned(found, len(layout))
     if turned is not None:
         found, layout = turned, layout[:-2] + layout[-1] + layout[-2]
     text = recovered.segment(found)
     plain = isinstance(found, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
     return spelled(text if plain else f"({text})", layout)
-
-
-def _argument(product: ast.expr, node: fx.Node, at: int | str) -> ast.expr | None:
-    """The expression of one argument of a recorded call."""
-    if isinstance(product, ast.BinOp):
-        return product.left if at == 0 else product.right
-    if not isinstance(product, ast.Call) or any(isinstance(a, ast.Starred) for a in product.args):
-        return None
-    if isinstance(at, str):
-        return next((k.value for k in product.keywords if k.arg == at), None)
-    given = list(product.args)
-    if len(given) == len(node.args) - 1 and isinstance(product.func, ast.Attribute):
-        given.insert(0, product.func.value)
-    if len(given) != len(node.args):
-        named = {k.arg: k.value for k in product.keywords}  # functions of torch normalise what they are given
-        return _named(named, node, at, given)
-    return given[at]
-
-
-def _named(named: dict[str | None, ast.expr], node: fx.Node, at: int, given: list[ast.expr]) -> ast.expr | None:
-    if function_name(node) == "scaled_dot_product_attention":
-        return given[at] if at < len(given) else named.get(("query", "key", "value")[at])
-    return None
 
 
 def _turned(node: ast.expr, dimensions: int) -> ast.expr | None:

@@ -63,11 +63,16 @@ def written(call: Call, tokens: int) -> Written | None:
     Raises:
         Refused: there are several, or the products around the softmax are none that could be read.
     """
+    if isinstance(call.module, nn.Softmax):
+        return None
     found = [node for node in call.graph.nodes if _weighs(node, tokens)]
     if len(found) > 1:
         told = "attention is computed more than once in one module"
         raise refused(call, Reason.CALLED_TWICE_INTERFACE, told, found[1])
     if not found:
+        for odd in (node for node in call.graph.nodes if _overlong(node, tokens)):
+            told = f"attention is over {value_of(odd).shape[-1]} tokens where the prompt has {tokens}"
+            raise refused(call, Reason.NO_INTERFACE, told, odd)
         return None
     softmax = found[0]
     if softmax.target is F.scaled_dot_product_attention:
@@ -114,10 +119,19 @@ def descends(node: fx.Node) -> set[fx.Node]:
 def _weighs(node: fx.Node, tokens: int) -> bool:
     if node.target is F.scaled_dot_product_attention:
         return True
-    if function_name(node) != "softmax" and not isinstance(module_of(node), nn.Softmax):
+    if not _is_softmax(node):
         return False
     value = value_of(node)
     return isinstance(value, torch.Tensor) and value.ndim > 2 and tuple(value.shape[-2:]) == (tokens, tokens)
+
+
+def _is_softmax(node: fx.Node) -> bool:
+    return function_name(node) == "softmax" or isinstance(module_of(node), nn.Softmax)
+
+
+def _overlong(node: fx.Node, tokens: int) -> bool:
+    shape = tuple(getattr(value_of(node), "shape", ())) if _is_softmax(node) else ()
+    return len(shape) > 2 and shape[-1] == shape[-2] > tokens
 
 
 def _product(node: fx.Node) -> bool:

@@ -57,7 +57,8 @@ class Contest:
             ((0, short - 2), (1, half)),
             ((2, late - 2), (0, 1), (1, long - half - 2)),
             ((1, 1), (0, 1), (2, 1)),
-            ((2, 1), (1, 1)),
+            ((2, 1),),  # a row of a single token may be another branch
+            ((1, 1),),
         ]
         return ("prompts alone", self.alone), ("prompts packed and continued token by token", packed)
 

@@ -87,3 +87,17 @@ def test_no_other_name_exists() -> None:
 
     with pytest.raises(AttributeError):
         _ = models.Anything
+
+
+def test_the_gate_is_open_for_what_generates(serving: ModuleType) -> None:
+    """vLLM asks a transformers class before it asks us; encoders and classifiers still answer for themselves."""
+    from transformers import BertModel, CodeGenForCausalLM, LlamaForCausalLM
+
+    from hfspeed.vllm.versions import open_gate
+
+    open_gate()
+    open_gate()
+    assert CodeGenForCausalLM.is_backend_compatible()
+    assert LlamaForCausalLM.is_backend_compatible()
+    assert not CodeGenForCausalLM._supports_attention_backend
+    assert BertModel.is_backend_compatible() is bool(BertModel._supports_attention_backend)
