@@ -20,6 +20,8 @@ READS: Final = frozenset(
 """Functions whose result is a plain value, not a tensor."""
 
 MISSING: Final = object()
+MOST: Final = 1 << 24
+"""Elements of a value that are still computed; what is larger is a mask or a table, which nobody reads off."""
 
 
 class Shadows:
@@ -42,13 +44,22 @@ class Shadows:
         given = [*tensors(args), *tensors(kwargs)]
         if not self._known or (given and not any(tensor.is_meta for tensor in given)):
             return func(*args, **kwargs)  # on values already; twice would be wrong where it writes
-        shadow = self._shadow(func, args, kwargs)
-        if shadow is not MISSING and getattr(func, "__name__", "") in READS:
-            return shadow
-        result = func(*args, **kwargs)
-        if shadow is not MISSING:
+        if getattr(func, "__name__", "") in READS:
+            shadow = self._shadow(func, args, kwargs)
+            return func(*args, **kwargs) if shadow is MISSING else shadow
+        result = func(*args, **kwargs)  # first, for its size: on meta it takes no memory
+        small = sum(tensor.numel() for tensor in tensors(result)) <= MOST
+        shadow = self._shadow(func, args, kwargs) if small else MISSING
+        if shadow is MISSING:
+            self._forget(args[:1] if result is None else result)
+        else:
             self._keep(result, shadow)
         return result
+
+    def _forget(self, written: Any) -> None:
+        """What was written to by something unknown is not known any more."""
+        for tensor in tensors(written):
+            self._known.pop(id(tensor), None)
 
     def _shadow(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if getattr(func, "__name__", "") == "__get__":
