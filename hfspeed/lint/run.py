@@ -14,7 +14,7 @@ from hfspeed.lint.deep import Limits, deep
 from hfspeed.lint.discover import files_in
 from hfspeed.lint.disk import Disk
 from hfspeed.lint.engine import Scan, read, scan, told
-from hfspeed.lint.finding import Finding
+from hfspeed.lint.finding import Finding, Severity
 from hfspeed.lint.mend import mend
 from hfspeed.lint.scans import scans
 
@@ -147,9 +147,16 @@ def _heeded(scanned: Scan, request: Request) -> Scan:
 
 
 def _news(planned: list[Finding], scanned: Scan) -> list[Finding]:
-    """What the planner adds: a rule that was found by reading a file is not told again of the same file."""
-    known = {(finding.code, finding.place.file) for finding in scanned.findings}
-    return [finding for finding in planned if (finding.code, finding.place.file) not in known]
+    """What the planner adds: an error that was found by reading a file is not told again of the file, nor anything of
+    the same line.
+    """
+    errors = {(one.code, one.place.file) for one in scanned.findings if one.severity is Severity.ERROR}
+    known = {(one.code, one.place.file, one.place.line) for one in scanned.findings}
+    return [
+        one
+        for one in planned
+        if (one.code, one.place.file) not in errors and (one.code, one.place.file, one.place.line) not in known
+    ]
 
 
 def _planned(model: str, request: Request) -> tuple[Path | None, list[Finding]]:

@@ -149,6 +149,18 @@ def test_a_rule_found_by_reading_is_not_told_again(monkeypatch: pytest.MonkeyPat
     assert [(finding.code, finding.place.line) for finding in found] == [("HFS101", 3)]
 
 
+def test_a_warning_found_by_reading_hides_no_other_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "m.py"
+    init = "    def __init__(self):\n        self.q = nn.Linear(4, 4)\n"
+    forward = "    def forward(self, x):\n        return self.q(input=x)\n"
+    file.write_text("class MForCausalLM(PreTrainedModel):\n" + init + forward)
+    raw = {**REFUSAL, "reason": "not-a-plain-call"}
+    places = [{**PLACE, "file": str(file), "line": line} for line in (3, 5)]
+    answering(monkeypatch, *({**raw, "place": place} for place in places), file=str(file))
+    found = run(Request((str(file),), planned=True, limits=FAST)).findings
+    assert [(finding.code, finding.place.line) for finding in found] == [("HFS211", 3), ("HFS211", 5)]
+
+
 def test_what_is_no_model_is_a_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = json.dumps({"file": None, "refusals": [], "error": "no such model", "usage": True})
     child(monkeypatch, f"print({answer!r})")
