@@ -8,13 +8,14 @@ decided by running it on simulated ranks, not here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import fx
 
 from hfspeed.graph.flow import between, origins
-from hfspeed.graph.nodes import is_attention, is_linear, module_of, value_of, width
-from hfspeed.graph.record import Call
+from hfspeed.graph.inline import inlined
+from hfspeed.graph.nodes import is_attention, is_linear, linears, module_of, value_of, width
+from hfspeed.graph.record import Call, Recording
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,31 @@ class Block:
         rows: paths of the rows.
         gathered: path of each child with parameters over a split width, and the units of that width.
         attention: the split goes through the attention interface.
+        attends: paths of the modules that call it.
     """
 
     columns: dict[str, int]
     rows: tuple[str, ...]
     gathered: dict[str, int]
     attention: bool
+    attends: frozenset[str] = field(default=frozenset(), compare=False)
+
+
+def across(call: Call, recording: Recording) -> Call:
+    """``call`` with a look into children that only together hold a pair: the split value leaves one and enters another.
+
+    A module with linears of its own is left as it is, and so is one whose children are lists of layers.
+    """
+    if linears(call.graph):
+        return call
+    start = len(call.path) + 1 if call.path else 0
+    found = []
+    for node in call.graph.nodes:
+        path = str(node.target)
+        inner = recording.calls.get(path) if node.op == "call_module" and path not in recording.again else None
+        if inner and "." not in path[start:] and linears(inner.graph) and block(inner) is None:
+            found.append(path)
+    return inlined(call, recording.calls, found) if len(found) > 1 else call
 
 
 def block(call: Call) -> Block | None:
@@ -41,24 +61,24 @@ def block(call: Call) -> Block | None:
         return None
     units: dict[str, int] = {}
     gathered: dict[str, int] = {}
-    attention = False
+    attends: set[str] = set()
     for column in columns:
         carriers, _ = between(column, is_linear)
         heads = [n for n in carriers if is_attention(n)]
-        attention |= bool(heads)
+        attends |= {node.meta.get("owner", call.path) for node in heads}
         units[str(column.target)] = _units(column, heads)
         for node in carriers:
             if _has_width(node, width(column)):
                 gathered[str(node.target)] = units[str(column.target)]
-    return Block(units, tuple(str(row.target) for row in rows), gathered, attention)
+    return Block(units, tuple(str(row.target) for row in rows), gathered, bool(attends), frozenset(attends))
 
 
 def _roles(graph: fx.Graph) -> tuple[list[fx.Node], list[fx.Node]]:
     """Columns and rows, each column's readers all rows and each row's origins all columns."""
-    linears = [node for node in graph.nodes if is_linear(node)]
+    found = linears(graph)
     columns: list[fx.Node] = []
     rows: list[fx.Node] = []
-    for node in linears:
+    for node in found:
         sources = origins(node.all_input_nodes[0]) if node.all_input_nodes else ()
         if sources and not any(source in rows for source in sources):
             rows.append(node)

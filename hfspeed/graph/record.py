@@ -194,7 +194,7 @@ class _Recorder(TorchFunctionMode):
             for number, tensor in enumerate(tensors(value)):
                 if id(tensor) not in open_.known:
                     node = graph.placeholder(f"arg_{name}" + (f"_{number}" if number else ""))
-                    node.meta["argument"] = name
+                    node.meta |= {"argument": name, "number": number}
                     self._learn(open_, node, tensor)
         self.stack.append(open_)
         return call

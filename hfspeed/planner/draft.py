@@ -33,6 +33,7 @@ class Draft:
     Attributes:
         study: the model looked at.
         blocks: how each module could be split, before verdicts.
+        views: the calls that blocks were found in, some with a look into children.
         sites: the modules whose forward is rewritten.
         refusals: what was not done.
     """
@@ -41,6 +42,7 @@ class Draft:
     verdicts: Verdicts
     wrapper: Wrapper
     blocks: dict[str, Block] = field(default_factory=dict)
+    views: dict[str, Call] = field(default_factory=dict)
     sites: dict[str, Site] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
     stages: Stages | None = None
@@ -95,25 +97,34 @@ def _splits(work: Draft) -> Splits:
     attending: set[str] = set()
     local: list[Op] = []
     for call in work.calls():
-        block = tensor.block(call)
+        view = tensor.across(call, work.study.recording)
+        block = tensor.block(view)
         if block is None:
             continue
-        work.blocks[call.path] = block
-        verdict = work.verdicts.of(call)
+        work.blocks[call.path], work.views[call.path] = block, view
+        verdict = work.verdicts.of(view)
         if not verdict.split:
             work.refusals += [verdict.refusal.at(call.path)] if verdict.refusal else []
             continue
         columns |= block.columns
         rows |= set(block.rows)
         gathered |= block.gathered
-        attending |= {call.path} if block.attention else set()
-        local += [Local(call.path, a, int(getattr(call.module, a))) for a in verdict.local]
+        attending |= block.attends
+        local += [_local(call, name) for name in verdict.local]
     attention = {op.path for op in work.ops if isinstance(op, Attention)}
     work.tensor = work.verdicts.tensor and attention <= attending
     if not work.tensor:
         columns, rows, gathered, local = {}, set(), {}, []
     work.ops = [_shared(op, work.tensor, gathered) for op in work.ops] + local
     return Splits(columns, frozenset(rows), gathered)
+
+
+def _local(call: Call, name: str) -> Local:
+    """The attribute ``name`` of the called module, or of a child in it."""
+    child, _, attribute = name.rpartition(".")
+    module = call.module.get_submodule(child)
+    path = ".".join(part for part in (call.path, child) if part)
+    return Local(path, attribute, int(getattr(module, attribute)))
 
 
 def _shared(op: Op, split: bool, gathered: dict[str, int]) -> Op:

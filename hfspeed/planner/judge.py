@@ -33,8 +33,8 @@ def judge(study: Study) -> Verdicts:
     """
     verdicts = Verdicts()
     plan, work = draft(study, verdicts)
-    for path in sorted({*work.blocks, *work.sites}, key=list(study.recording.calls).index):
-        call = study.recording.calls[path]
+    for path in _order(work):
+        call = work.views.get(path, study.recording.calls[path])
         if key(call) in verdicts.known or (work.stages and path == work.stages.decoder):
             continue
         verdict = _unfused(study, plan, call) if path in work.sites else Verdict()
@@ -42,6 +42,13 @@ def judge(study: Study) -> Verdicts:
         if path in work.blocks and work.tensor:
             verdicts.known[key(call)] = _whole(study, verdicts, work, call)
     return verdicts
+
+
+def _order(work: Draft) -> list[str]:
+    """Paths to judge as they ran; those that look into children come last, when these have been judged."""
+    calls = work.study.recording.calls
+    order = {path: number for number, path in enumerate(calls)}
+    return sorted({*work.blocks, *work.sites}, key=lambda p: (work.views.get(p, calls[p]) is not calls[p], order[p]))
 
 
 def _unfused(study: Study, plan: Plan, call: Call) -> Verdict:
@@ -87,9 +94,9 @@ def _guesses(work: Draft, call: Call) -> Iterator[tuple[str, ...]]:
         module = work.study.model.get_submodule(path)
         sizes |= {shape.outputs} if (shape := shape_of(module)) else set()
     for op in work.ops:
-        if isinstance(op, Attention) and op.path == call.path:
+        if isinstance(op, Attention) and op.path in work.blocks[call.path].attends:
             sizes |= {op.heads, op.kv_heads}
-    names = [n for n in _read(call.cls) if _counts(call.module, n, sizes)]
+    names = [name for child in _looked_into(call) for name in _counts(call.module, child, sizes)]
     tries = 0
     for length in range(len(names), 0, -1):
         for chosen in combinations(names, length):
@@ -99,9 +106,20 @@ def _guesses(work: Draft, call: Call) -> Iterator[tuple[str, ...]]:
             yield chosen
 
 
-def _counts(module: nn.Module, name: str, sizes: set[int]) -> bool:
-    value = vars(module).get(name)
-    return isinstance(value, int) and not isinstance(value, bool) and value in sizes
+def _looked_into(call: Call) -> list[str]:
+    """The module itself, as the empty name, and the children whose graphs are part of its own."""
+    start = len(call.path) + 1 if call.path else 0
+    owners = (node.meta.get("owner", call.path) for node in call.graph.nodes)
+    return list(dict.fromkeys(["", *(owner[start:] for owner in owners)]))
+
+
+def _counts(module: nn.Module, child: str, sizes: set[int]) -> Iterator[str]:
+    """Integers of ``child`` that its code reads and that are one of ``sizes``."""
+    owner = module.get_submodule(child)
+    for name in _read(type(owner)):
+        value = vars(owner).get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value in sizes:
+            yield f"{child}.{name}" if child else name
 
 
 def _read(cls: type[nn.Module]) -> list[str]:
