@@ -70,6 +70,9 @@ def _act(name: str, of: Term, node: fx.Node, names: Names) -> Iterator[Names]:
 
 def _piece(name: str, of: Term, node: fx.Node, names: Names) -> Iterator[Names]:
     cut = node.args[0] if is_part(node) else None
+    found = origins(node) if function_name(node) == "__getitem__" else ()
+    if len(found) == 1 and 2 * width(node) == width(found[0]):
+        yield from bindings(of, found[0], names | {name: node})
     if not isinstance(cut, fx.Node) or function_name(cut) not in SPLITS:
         return
     pieces, whole = value_of(cut), cut.args[0]

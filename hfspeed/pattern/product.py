@@ -49,14 +49,16 @@ def fused_product(
     return [*changes, *(Change("delete", stmt) for stmt in dead), *rest]
 
 
-def fused_halves(site: Site, wanted: str, root: fx.Node, packed: fx.Node, kernel: str) -> list[Change] | None:
+def fused_halves(
+    site: Site, wanted: str, root: fx.Node, packed: fx.Node, kernel: str, *, moved: bool
+) -> list[Change] | None:
     """Changes that make the product at ``root`` be ``self.<kernel>`` of what the linear ``packed`` gave.
 
-    The cut into halves goes if nothing else reads the halves; else it stays where the author put it.
-    ``None`` if the product or the linear stands in a form that cannot be replaced.
+    The cut into halves goes if nothing else reads the halves; else it stays where the author put it, unless the rows
+    of the linear are ``moved``. ``None`` if the product or the linear stands in a form that cannot be replaced.
 
     Raises:
-        Refused: the linear is not plainly called.
+        Refused: the linear is not plainly called, or its rows are moved and something else uses it.
     """
     product = site.expression(root)
     call = site.plain_call(packed, wanted)
@@ -69,6 +71,8 @@ def fused_halves(site: Site, wanted: str, root: fx.Node, packed: fx.Node, kernel
         return None
     (name,) = site.free_locals(["gate_up"])
     dead = _dead(site, line, product)
+    if moved and (folded(site, wanted, [call], [packed]) or len(dead) < len(line)):
+        return None
     kept = [] if any(first is stmt for stmt in dead) else [Change("replace", call, name)]
     return [
         Change("before", first, f"{name} = {site.recovered.segment(call)}", (name,)),

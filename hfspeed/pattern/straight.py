@@ -77,7 +77,9 @@ class _Walk:
                     self.name(name, at)
             case ast.Attribute(value=value):
                 self.visit(value, at)
-            case ast.Subscript(value=value, slice=ast.Constant()):
+            case ast.Subscript(value=value, slice=part) if isinstance(part, ast.Constant) or id(node) in self.recorded:
+                if any(isinstance(inner, ast.Call | ast.NamedExpr) for inner in ast.walk(part)):
+                    raise Crooked(f"`{self.recovered.segment(part)}`")
                 self.visit(value, at)
             case ast.UnaryOp(operand=ast.Constant()):
                 pass

@@ -38,7 +38,7 @@ class Act(Term):
 
 @dataclass(frozen=True)
 class Piece(Term):
-    """One of two equal pieces of a value that was cut along its last dimension."""
+    """Half of a value: one of two pieces of a cut, or what a subscript takes of a linear's result."""
 
     name: str
     of: Term
@@ -94,7 +94,7 @@ class Pattern:
         return Act(name, of)
 
     def piece(self, name: str, of: Term) -> Piece:
-        """One half of ``of`` along its last dimension; which one is asked of the match."""
+        """One half of ``of``; which rows it holds is asked of the match."""
         return Piece(name, of)
 
     def comes_from(self, name: str, of: Term) -> From:
