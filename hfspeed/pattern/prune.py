@@ -63,7 +63,7 @@ class _Walk:
         elif isinstance(stmt, ast.Return | ast.Expr):
             if _holds(stmt, self.first):
                 raise Tangled(stmt)
-            self.nothing += self.mentions(stmt)
+            self.hand_on(stmt, self.mentions(stmt))
         elif isinstance(stmt, ast.Assert) and self.leads(stmt):
             self.gone.append(stmt)
         elif self.leads(stmt):
@@ -101,8 +101,15 @@ class _Walk:
             raise Tangled(stmt)
         self.met = True
         inside = {id(node) for node in ast.walk(self.last)}
-        self.nothing += [name for name in self.mentions(stmt) if id(name) not in inside]
+        self.hand_on(stmt, [name for name in self.mentions(stmt) if id(name) not in inside])
         self.lost -= set(bound([stmt]))
+
+    def hand_on(self, stmt: ast.stmt, names: list[ast.Name]) -> None:
+        """Names that become ``None``; something that is computed with cannot be."""
+        for name in names:
+            if isinstance(self.recovered.parent_of(name), ast.Attribute | ast.Subscript | ast.BinOp | ast.UnaryOp):
+                raise Tangled(stmt)
+        self.nothing += names
 
     def assign(self, stmt: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
         """An assignment goes if what it assigns is lost."""

@@ -34,6 +34,8 @@ def _repeats(part: Operand) -> int:
         value = laid(replay(part.node, given), part.layout)
     except (Unknown, RuntimeError, TypeError, ValueError, IndexError, AttributeError):
         return 1  # kept whole: correct, and no smaller a cache than the author's
+    if not isinstance(value, torch.Tensor):
+        return 1  # it was stored into: what a store gives is not what it wrote
     able = [n for n in range(heads, 0, -1) if heads % n == 0]
     return next(n for n in able if torch.equal(value[:, ::n].repeat_interleave(n, 1), value))
 

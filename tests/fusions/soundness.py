@@ -44,11 +44,11 @@ def sound(source: str, **kwargs) -> Site:
             built = build(plan, root, emitted(plan), under="block", strict=False)
             for training in (False, True):
                 try:
-                    theirs = _run(copy.deepcopy(root).train(training), call)
+                    theirs = run(copy.deepcopy(root).train(training), call)
                 except (NameError, RuntimeError):
                     continue  # the author's own mistake
                 try:
-                    ours = _run(built.train(training), call)
+                    ours = run(built.train(training), call)
                 except (RuntimeError, NameError) as error:
                     if any(word in str(error) for word in LOUD):
                         continue
@@ -59,7 +59,7 @@ def sound(source: str, **kwargs) -> Site:
     return site
 
 
-def _run(root: torch.nn.Module, call: Call) -> list[torch.Tensor]:
+def run(root: torch.nn.Module, call: Call) -> list[torch.Tensor]:
     """Everything returned, and the inputs afterwards: a forward may write to them."""
     args = [arg.clone() for arg in call.args]
     with torch.no_grad():
