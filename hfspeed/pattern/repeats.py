@@ -31,7 +31,7 @@ def _repeats(part: Operand) -> int:
     if not given or part.node in given:
         return 1
     try:
-        value = laid(replay(part.node, given), part.layout)
+        value: object = laid(replay(part.node, given), part.layout)
     except (Unknown, RuntimeError, TypeError, ValueError, IndexError, AttributeError):
         return 1  # kept whole: correct, and no smaller a cache than the author's
     if not isinstance(value, torch.Tensor):
