@@ -28,8 +28,9 @@ def disagreements(model: Any, plan: Plan) -> tuple[Refusal, ...]:
     found = []
     for pattern, style in declared.items():
         regex = re.compile(re.escape(f"{base}.{pattern}").replace(r"\*", r"\d+") + "$")
-        paths = [path for path, module in model.named_modules() if regex.match(path)]
+        paths = [path for path, _ in model.named_modules() if regex.match(path)]
         linear = [path for path in paths if shape_of(model.get_submodule(path))]
+        paths += [name for name, _ in model.named_parameters() if regex.match(name)]
         told = _difference(pattern, str(style), paths, [(p, ours.get(p)) for p in linear])
         if told:
             module = paths[0] if paths else base

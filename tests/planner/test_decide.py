@@ -154,6 +154,7 @@ DECLARED = {
         ["declared replicate, the dataflow says row", "declared colwise, the dataflow says row"],
     ),
     "no such module": ({"layers.*.mlp": "colwise"}, ["`layers.*.mlp` in base_model_tp_plan matches no module"]),
+    "a parameter": ({"blocks.*.before.offset": "replicated_with_grad_allreduce"}, []),
     "a style unknown": ({"blocks.*.mixer.wq": "some_new_style"}, []),
 }  # fmt: skip
 
