@@ -15,6 +15,7 @@ from hfspeed.planner.hinted import false_hints
 from hfspeed.planner.judge import judge
 from hfspeed.planner.load import Subject
 from hfspeed.planner.mismatch import Mismatch
+from hfspeed.planner.own_attention import differs
 from hfspeed.planner.prove import prove
 from hfspeed.planner.rows import long_rows
 from hfspeed.planner.shrink import shrink
@@ -42,6 +43,8 @@ def decide(subject: Subject) -> Plan:
     small, verdicts = _small(subject, full, first)
     if others := other_ways(full.recording, small.recording) or long_rows(small):
         raise RefusedError(subject.name, others)
+    if first.wrapper.interface and (other := differs(small)):
+        raise RefusedError(subject.name, (other,))
     proven, proofs = _prove(subject, small, verdicts)
     plan = _covered(full, verdicts, proven)
     told = (*verdicts_told(proven), *disagreements(full.model, plan))

@@ -1,0 +1,37 @@
+"""The author's own attention against the interface: what only the author's eager function or mask does must not be lost."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.study import Study, prompt
+from hfspeed.refusal import Reason, Refusal
+
+TOKENS = 40
+BOUND = 1e-3
+"""Relative difference of logits that refuses; eager attention rounds its weights to float32."""
+
+
+def differs(small: Study) -> Refusal | None:
+    """A refusal if the small model answers otherwise with its own eager attention and masks, in two precisions."""
+    with torch.no_grad():
+        ours = small.model(**prompt(small.model, TOKENS)).logits
+        for dtype in (torch.float64, torch.float32):
+            model = copy.deepcopy(small.model).to(dtype)
+            for module in model.modules():
+                if hasattr(module, "config") and hasattr(module.config, "_attn_implementation"):
+                    module.config._attn_implementation = "eager"
+            try:
+                theirs = model(**prompt(model, TOKENS)).logits
+            except AUTHOR_ERRORS:
+                continue  # it has no eager attention to compare with
+            apart = float((theirs.double() - ours.double()).abs().max() / theirs.double().abs().max())
+            if not apart <= BOUND:
+                name = str(dtype).removeprefix("torch.")
+                found = f"with its own eager attention and masks, in {name}, the model answers otherwise, by {apart:.1e}"
+                help_ = "hand everything attention needs (scaling, sliding_window, …) to the interface by keyword"
+                return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(model).__name__, help=help_)
+    return None
