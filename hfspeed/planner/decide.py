@@ -43,9 +43,9 @@ def decide(subject: Subject) -> Plan:
     small, verdicts = _small(subject, full, first)
     if others := other_ways(full.recording, small.recording) or long_rows(small):
         raise RefusedError(subject.name, others)
+    proven, proofs = _prove(subject, small, verdicts)
     if first.wrapper.interface and (other := differs(small)):
         raise RefusedError(subject.name, (other,))
-    proven, proofs = _prove(subject, small, verdicts)
     plan = _covered(full, verdicts, proven)
     told = (*verdicts_told(proven), *disagreements(full.model, plan))
     plan = plan.with_proofs(*proofs).with_refusals(*(r for r in told if r not in plan.refusals))

@@ -1,4 +1,4 @@
-"""The author's own attention against the interface: what only the author's eager function or mask does must not be lost."""
+"""The author's own eager attention and masks against the interface: what only they do must not be lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def differs(small: Study) -> Refusal | None:
             apart = float((theirs.double() - ours.double()).abs().max() / theirs.double().abs().max())
             if not apart <= BOUND:
                 name = str(dtype).removeprefix("torch.")
-                found = f"with its own eager attention and masks, in {name}, the model answers otherwise, by {apart:.1e}"
+                found = f"with its own eager attention, in {name}, the model answers otherwise, by {apart:.1e}"
                 help_ = "hand everything attention needs (scaling, sliding_window, …) to the interface by keyword"
                 return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(model).__name__, help=help_)
     return None
