@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar, Final
 
 from hfspeed.example import Example
-from hfspeed.graph.record import Call, Recording
-from hfspeed.pattern.attend_call import widened
-from hfspeed.pattern.attend_edit import AttentionEdit, edit, where
-from hfspeed.pattern.canonical import canonical
-from hfspeed.pattern.measure import measure
-from hfspeed.pattern.reach import reach
-from hfspeed.pattern.repeats import repeats
-from hfspeed.pattern.scores import Written, refused, written
-from hfspeed.refusal import Reason, Refusal, Refused
+from hfspeed.refusal import Reason
 
 _PROJECT: Final = """
 q = self.q(x).view(1, 6, -1, 8).transpose(1, 2)
@@ -117,71 +108,3 @@ w = (q @ k.mT - bias).masked_fill(~mask, -1e9)
             Reason.USED_ELSEWHERE,
         ),
     )
-
-
-def by_hand(call: Call, tokens: int, long: Call | None = None, many: int = 0) -> AttentionEdit | None:
-    """What must change so that ``call`` attends through the interface, which its graph does from now on.
-
-    Args:
-        call: recorded with ``tokens`` tokens.
-        tokens: how many.
-        long: the same module, recorded with ``many`` tokens.
-        many: so many that a longer prompt could show nothing new.
-
-    Returns:
-        ``None`` if it computes no attention.
-
-    Raises:
-        Refused: what it computes is no attention that can be served, or its source cannot be changed.
-    """
-    inner = written(call, tokens)
-    if inner is None:
-        return None
-    at = where(inner)
-    one = inner if at.frame is None else widened(inner, at.frame, tokens)
-    found = measure(one)
-    if long is not None:
-        found = found.within(reach(inner, _again(inner, long, many), many, found))
-    times = repeats(one)
-    change = edit(one, at, inner, grouped=times > 1)
-    canonical(one, found, times)
-    return change
-
-
-def _again(one: Written, long: Call, many: int) -> Written:
-    found = written(long, many)
-    if found is None:
-        raise refused(one.call, Reason.VALUE_VARIES, "long prompts are attended to otherwise", one.softmax)
-    return found
-
-
-def all_by_hand(
-    recording: Recording, tokens: int, again: Callable[[], Recording], context: int, longest: int
-) -> tuple[dict[str, AttentionEdit], tuple[Refusal, ...]]:
-    """`by_hand` for every module that was called: edits by path, and what was refused.
-
-    Args:
-        recording: a short prompt.
-        tokens: its length.
-        again: records a prompt as long as the model takes, or of ``longest`` tokens.
-        context: how long prompts may be.
-        longest: how long they may be if masks are to be known as a whole.
-    """
-    edits: dict[str, AttentionEdit] = {}
-    refusals: list[Refusal] = []
-    long: Recording | None = None
-    for path, call in recording.calls.items():
-        try:
-            if written(call, tokens) is None:
-                continue
-            if context > longest:
-                found = f"what is seen in prompts of {context} tokens cannot be checked; up to {longest} can"
-                raise refused(call, Reason.MASK_NOT_CAUSAL, found)
-            long = long or again()
-            change = by_hand(call, tokens, long.calls.get(path), context)
-        except Refused as no:
-            refusals.append(no.refusal)
-            continue
-        if change is not None:
-            edits[path] = change
-    return edits, tuple(refusals)

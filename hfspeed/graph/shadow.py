@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
+from torch import fx
 
 from hfspeed.graph.tensors import tensors
 
@@ -38,6 +39,14 @@ class Shadows:
         """The value of a meta tensor, where it is known; of a real one, itself."""
         found = self._real(tensor)
         return found if isinstance(found, torch.Tensor) else None
+
+    def forget(self, graph: fx.Graph) -> None:
+        """Let go of the values that were computed in ``graph``; what it was given stays known."""
+        given = {id(node.meta.get("value")) for node in graph.nodes if node.op != "call_function"}
+        for node in graph.nodes:
+            value = node.meta.get("value")
+            if id(value) not in given and node.meta.pop("shadow", None) is not None:
+                self._known.pop(id(value), None)
 
     def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``func(*args, **kwargs)``; what reads a value reads it off the shadow."""

@@ -58,6 +58,9 @@ def where(one: Written) -> Where:
     Raises:
         Refused: there is none.
     """
+    if getattr(one.call.module, "attn", None) is not None:
+        told = "the module has an `attn` of its own, where attention would go"
+        raise refused(one.call, Reason.USED_ELSEWHERE, told, one.first, "give it another name")
     stack, other = (node.meta.get("stack", ()) for node in (one.first, one.last))
     names = _methods(type(one.call.module))
     depth = next((depth for depth, (code, _) in enumerate(stack) if code in names), None)

@@ -21,7 +21,7 @@ class Change:
         names: local names that the text introduces.
     """
 
-    kind: Literal["replace", "before", "after", "delete", "parameter"]
+    kind: Literal["replace", "before", "after", "delete", "erase", "parameter"]
     node: ast.AST
     text: str = ""
     names: tuple[str, ...] = ()
@@ -44,6 +44,8 @@ def changed(recovered: Recovered, changes: Iterable[Change]) -> str:
                 edits.insert_after(stmt, change.text)
             case "delete", ast.stmt() as stmt:
                 edits.delete(stmt)
+            case "erase", ast.stmt() as stmt:
+                edits.erase(stmt)
             case "parameter", _:
                 edits.insert_parameter(change.text, "torch.Tensor | None", "None")
     return edits.apply()

@@ -32,7 +32,7 @@ def prune(recovered: Recovered, first: ast.expr, last: ast.expr, kept: str) -> l
         raise Tangled(last)
     read = {n.id for n in ast.walk(ast.parse(kept, mode="eval")) if isinstance(n, ast.Name)}
     walk.spare(read)
-    gone = [Change("delete", stmt) for stmt in walk.outermost()]
+    gone = [Change("erase", stmt) for stmt in walk.outermost()]
     nothing = [Change("replace", name, "None") for name in walk.nothing]
     return [Change("replace", last, kept), *gone, *nothing]
 

@@ -52,6 +52,8 @@ def _window(long: Written, node: fx.Node, tokens: int) -> int | None:
     except Unknown as unknown:
         told = "the scores get something that depends on weights besides query and key"
         raise refused(long.call, Reason.MASK_NOT_CAUSAL, told, node) from unknown
+    if bool((value == value.flatten()[0]).all()):
+        return None  # also keeps the largest ones, room for scores, from being looked at further
     shape = tuple(value.shape)
     if shape[-2:] == (tokens, tokens):
         square = value.reshape(-1, tokens, tokens)
@@ -63,8 +65,7 @@ def _window(long: Written, node: fx.Node, tokens: int) -> int | None:
         _straight(long, node, value.double().reshape(-1, tokens))
     elif tokens in shape:
         told = "the scores are scaled differently at different positions"
-        if not bool((value == value.flatten()[0]).all()):
-            raise refused(long.call, Reason.VALUE_VARIES, told, node)
+        raise refused(long.call, Reason.VALUE_VARIES, told, node)
     return None
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from hfspeed.errors import PlanError
 from hfspeed.graph.tensors import tensors
 from hfspeed.plan import Attention, Plan, Proof, laws
-from hfspeed.planner.contest import Contest
+from hfspeed.planner.contest import Contest, moved
 from hfspeed.planner.mismatch import BOUNDS, Mismatch, apart, arithmetic, many, running
 from hfspeed.planner.witness import Witness, calls, distance
 from hfspeed.reference.build import build
@@ -122,10 +122,15 @@ def prove_module(
             error = max(map(distance, author_all, ours_all), default=0.0) if same else float("inf")
             worst = max(worst, error)
             if not error <= BOUNDS[dtype]:
-                inner = [(at, off) for at, off in calls(theirs, witness) if at == path or at.startswith(f"{path}.")]
+                inner = [call for call in calls(theirs, witness) if _told(call[0], path, plan)]
                 raise apart(theirs, inner, {path: error}, BOUNDS[dtype], how)
     method = f"author's module against the plan, {str(dtype).removeprefix('torch.')}, ranks {' '.join(map(str, ranks))}"
     return [Proof(f"module {path}", method, worst, BOUNDS[dtype])]
+
+
+def _told(at: str, path: str, plan: Plan) -> bool:
+    """Whether a call at ``at`` is of ``path`` and comparable."""
+    return (at == path or at.startswith(f"{path}.")) and at not in moved(plan)
 
 
 def without(value: Any, like: Any) -> Any:

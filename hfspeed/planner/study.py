@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from hfspeed.errors import RefusedError
-from hfspeed.fusions.eager_attention import all_by_hand
 from hfspeed.graph.exact import Exact
 from hfspeed.graph.nodes import is_attention
 from hfspeed.graph.positions import forward_code
-from hfspeed.graph.record import Recording, record
+from hfspeed.graph.record import Call, Recording, record, recorder
 from hfspeed.pattern.attend_edit import AttentionEdit
+from hfspeed.pattern.by_hand import all_by_hand
 from hfspeed.pattern.edit import Change
 from hfspeed.pattern.masks import shed, unread_masks
 from hfspeed.planner.build import build, randomise
@@ -28,8 +30,6 @@ TOKENS = 9
 """Prompt length of the recorded run: no size of a model, so that shapes cannot coincide."""
 TRIED = 100
 """Prompt length at which a small model shows every window; its tables of positions hold that many."""
-LONGEST = 4096
-"""Longest prompt whose masks are looked at."""
 USUAL = 2048
 """How long prompts may be where a configuration does not say."""
 
@@ -122,9 +122,7 @@ def _study(model_class: type[Any], config: Any, real: bool, seed: int, interface
             _steady(model, found.recording, _run(found, _longest(config)))
         if not interface:
             many = min(TRIED, context(config)) if real else context(config)
-            found.by_hand, found.refusals = all_by_hand(
-                found.recording, TOKENS, lambda: _run(found, 0, min(many, LONGEST)), many, LONGEST
-            )
+            found.by_hand, found.refusals = all_by_hand(found.recording, TOKENS, partial(_again, found, many), many)
     except AUTHOR_ERRORS as error:
         raise RefusedError(model_class.__name__, (_cannot_run(model_class, error),)) from error
     if found.by_hand:
@@ -148,6 +146,24 @@ def _run(found: Study, start: int, tokens: int = TOKENS) -> Recording:
         values |= {buffer: own[n] for n, buffer in model.named_buffers() if n in own and not own[n].is_meta}
     with Exact() if real else nullcontext():
         return record(model, given, keep_values=real and tokens == TOKENS, values=values)
+
+
+def _again(found: Study, tokens: int, paths: Collection[str], look: Callable[[Call], None]) -> None:
+    """Record a long prompt; the values of its masks are looked at as soon as they are there, and not kept."""
+
+    def done(*_: Any) -> None:
+        active = recorder()
+        assert active is not None
+        with torch._C.DisableTorchFunction():
+            look(active.stack[-1].call)
+        active.shadows.forget(active.stack[-1].call.graph)
+
+    hooks = [found.model.get_submodule(path).register_forward_hook(done) for path in paths]
+    try:
+        _run(found, 0, tokens)
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def context(config: Any) -> int:

@@ -29,6 +29,7 @@ class Edits:
         self.recovered = recovered
         self._edits: list[_Edit] = []
         self._deleted: list[ast.stmt] = []
+        self._erased: list[ast.stmt] = []
         self._broken: list[list[ast.stmt]] = []
         self._filled: list[list[ast.stmt]] = []
         self._parameters: set[str] = set()
@@ -70,6 +71,11 @@ class Edits:
         """Take ``stmt`` away; a block that loses all its statements keeps a ``pass``."""
         self._block(stmt)
         self._deleted.append(stmt)
+
+    def erase(self, stmt: ast.stmt) -> None:
+        """As `delete`, with the comment above it and the blank lines that would then be doubled."""
+        self.delete(stmt)
+        self._erased.append(stmt)
 
     def insert_parameter(self, name: str, annotation: str | None = None, default: str | None = None) -> None:
         """Add a parameter after all others but ``**kwargs``.
@@ -176,10 +182,27 @@ class Edits:
             rest = self.recovered.text[end : self._line_end(end)].split("#")[0].strip()
             alone = self._begins_line(start) and not rest
             if alone and not self._emptied(block, stmt):
-                edits.append(_Edit(self._line_start(start), self._line_end(end), ""))
+                first, last = self._line_start(start), self._line_end(end)
+                if any(stmt is other for other in self._erased):
+                    first, last = self._with_comment(block, stmt, first, last)
+                edits.append(_Edit(first, last, ""))
             else:
                 edits.append(_Edit(start, end, "pass"))
         return edits
+
+    def _with_comment(self, block: list[ast.stmt], stmt: ast.stmt, first: int, last: int) -> tuple[int, int]:
+        """The stretch of lines with the comment above, and with the blank lines below if one is left above."""
+        index = next(i for i, other in enumerate(block) if other is stmt)
+        if index == 0:
+            return first, last
+        text, floor = self.recovered.text, self._line_end(self.recovered.offsets(block[index - 1])[1])
+        while first > floor and text[self._line_start(first - 1) : first].lstrip().startswith("#"):
+            first = self._line_start(first - 1)
+        before = any(block[index - 1] is other for other in self._erased)
+        if before or (first > floor and not text[self._line_start(first - 1) : first].strip()):
+            while last < len(text) and not text[last : self._line_end(last)].strip():
+                last = self._line_end(last)
+        return first, last
 
     def _emptied(self, block: list[ast.stmt], stmt: ast.stmt) -> bool:
         """Whether ``stmt`` is the first of a block of which nothing would be left."""

@@ -12,8 +12,8 @@ import torch
 
 from hfspeed.emit import emitted
 from hfspeed.example import Example
-from hfspeed.fusions.eager_attention import by_hand
 from hfspeed.graph.exact import Exact
+from hfspeed.pattern.by_hand import by_hand
 from hfspeed.planner import forwards
 from hfspeed.planner.witness import distance
 from hfspeed.reference.build import build

@@ -10,8 +10,9 @@ from torch import nn
 
 from hfspeed.emit import emitted
 from hfspeed.example import Example
-from hfspeed.fusions.eager_attention import EagerAttention, by_hand
+from hfspeed.fusions.eager_attention import EagerAttention
 from hfspeed.graph.nodes import is_attention
+from hfspeed.pattern.by_hand import by_hand
 from hfspeed.pattern.measure import Measured
 from hfspeed.planner import forwards
 from hfspeed.planner.prove import prove_module

@@ -228,3 +228,24 @@ def test_inert_decorators_go_with_their_comments(tmp_path: Path) -> None:
         """,
     )
     assert Edits(recover(module.M)).apply() == "def forward(self, x):\n    return x"
+
+
+def test_erasing_takes_the_comment_and_the_doubled_blank_line_along() -> None:
+    recovered = recover(_Erased)
+    edits = Edits(recovered)
+    body = recovered.tree.body
+    for stmt in body[1:3]:
+        edits.erase(stmt)
+    assert edits.apply() == "def forward(self, x):\n    y = x + 1  # kept\n\n    # last\n    return y"
+
+
+class _Erased:
+    def forward(self, x):
+        y = x + 1  # kept
+
+        # what is not needed
+        z = y * 2
+        z = z + 1  # as this
+
+        # last
+        return y
