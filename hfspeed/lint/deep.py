@@ -40,16 +40,44 @@ class Limits:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the child said: the file it looked at, refusals, or why there are none, and whether it is the request."""
+    """What the child said.
+
+    Attributes:
+        file: the modeling file it looked at.
+        refusals: what was refused.
+        error: why there is no plan.
+        usage: whether that is the request's fault.
+        refused: whether the refusals keep the model from being served.
+        classes: the names of the classes that a plan is about.
+    """
 
     file: str | None
     refusals: tuple[Refusal, ...]
     error: str | None
     usage: bool = False
+    refused: bool = False
+    classes: frozenset[str] = frozenset()
 
 
-def deep(model: str, *, trust_remote_code: bool, limits: Limits) -> tuple[Path | None, list[Finding]]:
-    """Plan ``model`` in a child process; the file it is defined in, and every refusal as a finding.
+@dataclass(frozen=True)
+class Planned:
+    """What came of planning a model.
+
+    Attributes:
+        file: the file that defines it.
+        findings: every refusal, in order.
+        served: whether there is a plan.
+        classes: the names of the classes that it is about.
+    """
+
+    file: Path | None
+    findings: list[Finding]
+    served: bool = False
+    classes: frozenset[str] = frozenset()
+
+
+def deep(model: str, *, trust_remote_code: bool, limits: Limits) -> Planned:
+    """Plan ``model`` in a child process.
 
     Raises:
         UsageError: there is no such model, or its code may not be run.
@@ -61,14 +89,16 @@ def deep(model: str, *, trust_remote_code: bool, limits: Limits) -> tuple[Path |
     if answer.error is not None:
         rule = find("HFS901")
         assert rule is not None
-        return file, [rule.told(_home(file, model, ""), error=answer.error)]
+        return Planned(file, [rule.told(_home(file, model, ""), error=answer.error)])
     told: dict[tuple[str, Place, str], Finding] = {}
     for refusal in answer.refusals:
         place = refusal.place or _home(file, model, refusal.module)
-        finding = lent(by_reason()[refusal.reason], refusal, replace(place, file=str(_as_named(place.file, model))))
+        place = replace(place, file=str(_as_named(place.file, model)))
+        finding = lent(by_reason()[refusal.reason], refusal, place, fatal=answer.refused)
         # Every layer of a kind refuses alike; one of them is told.
         told.setdefault((finding.code, finding.place, finding.message), finding)
-    return file, sorted(told.values(), key=lambda finding: finding.order)
+    found = sorted(told.values(), key=lambda finding: finding.order)
+    return Planned(file, found, not answer.refused, answer.classes)
 
 
 def _as_named(file: str, model: str) -> Path:
@@ -123,7 +153,9 @@ def _read(text: str) -> Answer:
     try:
         raw: dict[str, Any] = json.loads(text)
         refusals = tuple(_refusal(one) for one in raw["refusals"])
-        return Answer(raw["file"], refusals, raw["error"], raw["usage"])
+        return Answer(
+            raw["file"], refusals, raw["error"], raw["usage"], bool(raw["refused"]), frozenset(raw["classes"])
+        )
     except (ValueError, KeyError, TypeError) as error:
         return Answer(None, (), f"its answer cannot be read: {error!r}")
 

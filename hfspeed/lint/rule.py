@@ -26,6 +26,9 @@ class Rule:
         versions: what it was tried with.
         bad: lines that it finds, each marked with the code.
         good: the same, written so that it finds nothing.
+        reasons: why the planner refuses; it speaks in the words of this rule then.
+        served: how bad it is, and what is lost, where a planner serves the model all the same; without it, a finding
+            by a rule with reasons was mistaken there.
     """
 
     code: ClassVar[str]
@@ -38,6 +41,7 @@ class Rule:
     bad: ClassVar[Example]
     good: ClassVar[Example]
     reasons: ClassVar[tuple[Reason, ...]] = ()
+    served: ClassVar[tuple[Severity, str] | None] = None
 
     @property
     def name(self) -> str:
@@ -85,9 +89,20 @@ class FusionBlocker(Rule):
     message = "{found}"
 
 
-def lent(rule: Rule, refusal: Refusal, place: Place) -> Finding:
-    """A planner's ``refusal`` in the words of ``rule``; what was found is always the message."""
+NOT_DONE = {"tensor": "the model is not split over ranks", "stages": "the model is not cut into stages"}
+
+
+def lent(rule: Rule, refusal: Refusal, place: Place, *, fatal: bool) -> Finding:
+    """A planner's ``refusal`` in the words of ``rule``; what was found is always the message.
+
+    It is an error if it is ``fatal``: nothing is served then. Else something is slower, which is never an error.
+    """
     module = refusal.module or "the model"
     words = {"wanted": refusal.wanted, "found": refusal.found, "module": module, "reason": str(refusal.reason)}
     cost, remedy = rule.cost.format_map(words), refusal.help or rule.help.format_map(words)
-    return Finding(rule.code, rule.name, rule.severity, refusal.found, cost, remedy, place)
+    severity = rule.severity
+    if fatal:
+        severity, cost = Severity.ERROR, "the model cannot be served"
+    elif severity is Severity.ERROR:
+        severity, cost = Severity.WARNING, NOT_DONE.get(refusal.wanted, f"`{module}` runs as it is written")
+    return Finding(rule.code, rule.name, severity, refusal.found, cost, remedy, place)

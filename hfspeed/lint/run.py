@@ -10,13 +10,14 @@ from pathlib import Path
 from hfspeed.errors import UsageError
 from hfspeed.lint.cache import Cache
 from hfspeed.lint.config import Configuration
-from hfspeed.lint.deep import Limits, deep
+from hfspeed.lint.deep import Limits, Planned, deep
 from hfspeed.lint.discover import files_in
 from hfspeed.lint.disk import Disk
 from hfspeed.lint.engine import Scan, read, scan, told
-from hfspeed.lint.finding import Finding, Severity
+from hfspeed.lint.finding import Finding
 from hfspeed.lint.mend import mend
 from hfspeed.lint.scans import scans
+from hfspeed.lint.settled import settled
 
 STDIN = "-"
 
@@ -126,45 +127,34 @@ def _of_file(file: Path, scanned: Scan, request: Request, outcome: Outcome) -> I
         if scanned.hub and not request.trust_remote_code:
             outcome.notes.append(f"{file.parent} brings its own code: only read; --trust-remote-code plans it too")
         else:
-            planned = _news(_planned(str(file), request)[1], scanned)
+            scanned, planned = settled(_planned(str(file), request), scanned, file)
     yield from told(_heeded(scanned, request), str(file), settings.rules_for(file), planned)
 
 
 def _of_model(name: str, request: Request, cache: Cache, outcome: Outcome) -> list[Finding]:
     if not request.planned:
         raise UsageError(f"{name} does not exist here; a model by its name can only be planned, not read with --static")
-    file, found = _planned(name, request)
+    planned = _planned(name, request)
+    file = planned.file
     chosen = request.configuration.of(file or Path.cwd()).rules_for(file or Path(name))
     if file is None or not file.is_file():
         codes = {rule.code for rule in chosen}
-        return [finding for finding in found if finding.code in codes]
-    scanned = scans([file], outcome.disk, cache)[file]
-    return told(_heeded(scanned, request), str(file), chosen, _news(found, scanned))
+        return [finding for finding in planned.findings if finding.code in codes]
+    scanned, found = settled(planned, scans([file], outcome.disk, cache)[file], file)
+    return told(_heeded(scanned, request), str(file), chosen, found)
 
 
 def _heeded(scanned: Scan, request: Request) -> Scan:
     return scanned if request.heed_ignores else replace(scanned, directives=())
 
 
-def _news(planned: list[Finding], scanned: Scan) -> list[Finding]:
-    """What the planner adds: an error that was found by reading a file is not told again of the file, nor anything of
-    the same line.
-    """
-    errors = {(one.code, one.place.file) for one in scanned.findings if one.severity is Severity.ERROR}
-    known = {(one.code, one.place.file, one.place.line) for one in scanned.findings}
-    return [
-        one
-        for one in planned
-        if (one.code, one.place.file) not in errors and (one.code, one.place.file, one.place.line) not in known
-    ]
-
-
-def _planned(model: str, request: Request) -> tuple[Path | None, list[Finding]]:
+def _planned(model: str, request: Request) -> Planned:
     """The planner's findings; where they are of another file than the model's, its comments are heard too."""
-    file, found = deep(model, trust_remote_code=request.trust_remote_code, limits=request.limits)
-    others = {finding.place.file for finding in found} - {str(file)}
+    planned = deep(model, trust_remote_code=request.trust_remote_code, limits=request.limits)
+    others = {finding.place.file for finding in planned.findings} - {str(planned.file)}
     said = {name: scan(read(Path(name))).directives for name in others if Path(name).is_file()}
-    return file, [one for one in found if not any(by.silences(one) for by in said.get(one.place.file, ()))]
+    heard = [one for one in planned.findings if not any(by.silences(one) for by in said.get(one.place.file, ()))]
+    return replace(planned, findings=heard)
 
 
 def _cache_folder(configuration: Configuration) -> Path:

@@ -9,11 +9,15 @@ import argparse
 import json
 import os
 import resource
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hfspeed.errors import HfspeedError, RefusedError, UsageError
 from hfspeed.refusal import Refusal
+
+if TYPE_CHECKING:
+    from hfspeed.planner.load import Subject
 
 
 def findings(model: str, *, trust_remote_code: bool = False) -> dict[str, Any]:
@@ -21,7 +25,8 @@ def findings(model: str, *, trust_remote_code: bool = False) -> dict[str, Any]:
 
     Returns:
         ``file``, the modeling file or ``None``; ``refusals``, each as an object of its fields; ``error``, why there
-        is no plan, or ``None``; and ``usage``, whether the error is that there is no such model to plan.
+        is no plan, or ``None``; ``usage``, whether the error is that there is no such model to plan; ``refused``,
+        whether the refusals keep it from being served; and ``classes``, the names of the classes that are planned.
     """
     from hfspeed.planner.decide import decide
     from hfspeed.planner.load import load
@@ -32,10 +37,18 @@ def findings(model: str, *, trust_remote_code: bool = False) -> dict[str, Any]:
         file = str(subject.file)
         refusals = decide(subject).refusals
     except RefusedError as error:
-        return _answer(file, error.refusals, None)
+        return _answer(file, error.refusals, None, refused=True)
     except HfspeedError as error:
         return _answer(file, (), error)
-    return _answer(file, refusals, None)
+    return _answer(file, refusals, None, classes=_classes(subject))
+
+
+def _classes(subject: Subject) -> list[str]:
+    """The classes of the modules that the model is made of, and what they derive from."""
+    from hfspeed.planner.build import build
+
+    modules = build(subject.model_class, subject.config).modules()
+    return sorted({cls.__name__ for module in {type(one) for one in modules} for cls in module.__mro__})
 
 
 def main() -> None:
@@ -55,9 +68,22 @@ def main() -> None:
         json.dump(findings(arguments.model, trust_remote_code=arguments.trust_remote_code), answer)
 
 
-def _answer(file: str | None, refusals: tuple[Refusal, ...], error: HfspeedError | None) -> dict[str, Any]:
-    told = [asdict(refusal) for refusal in refusals]
-    return {"file": file, "refusals": told, "error": error and str(error), "usage": isinstance(error, UsageError)}
+def _answer(
+    file: str | None,
+    refusals: tuple[Refusal, ...],
+    error: HfspeedError | None,
+    *,
+    refused: bool = False,
+    classes: Sequence[str] = (),
+) -> dict[str, Any]:
+    return {
+        "file": file,
+        "refusals": [asdict(refusal) for refusal in refusals],
+        "error": error and str(error),
+        "usage": isinstance(error, UsageError),
+        "refused": refused,
+        "classes": list(classes),
+    }
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def test_findings_are_1_and_told_on_standard_output(folder: Path) -> None:
     assert run.returncode == 1
     assert run.stdout.startswith("bad.py:3:16: HFS101 `A` computes attention by hand, with `torch.softmax`\n")
     assert "\x1b" not in run.stdout
-    assert run.stderr == "hfspeed: 1 error\n"
+    assert run.stderr == "hfspeed: 1 warning\n"
 
 
 def test_nothing_found_is_0(folder: Path) -> None:
@@ -122,7 +122,7 @@ def test_rule_explains_by_code_and_name() -> None:
     by_code, by_name = hfspeed("rule", "HFS101"), hfspeed("rule", "attention-by-hand")
     assert by_code.returncode == 0
     assert by_code.stdout == by_name.stdout
-    for word in ("HFS101 attention-by-hand (error)", "cost: ", "help: ", "Found:", "Use instead:"):
+    for word in ("HFS101 attention-by-hand (warning)", "cost: ", "help: ", "Found:", "Use instead:"):
         assert word in by_code.stdout
     assert "# HFS101" not in by_code.stdout
 

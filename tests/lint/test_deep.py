@@ -12,7 +12,9 @@ import pytest
 from hfspeed.errors import UsageError
 from hfspeed.lint import deep as module
 from hfspeed.lint.deep import Limits, ask, deep
+from hfspeed.lint.finding import Severity
 from hfspeed.lint.run import Request, run
+from hfspeed.refusal import Reason
 
 FAST = Limits(seconds=20, memory=0)
 PLACE = {"file": "m.py", "line": 2, "column": 1, "end_line": None, "end_column": None}
@@ -26,8 +28,15 @@ def child(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     monkeypatch.setattr(module, "CHILD", ("-c", program))
 
 
-def answering(monkeypatch: pytest.MonkeyPatch, *refusals: dict[str, Any], file: str | None = "m.py") -> None:
-    answer = json.dumps({"file": file, "refusals": refusals, "error": None, "usage": False})
+def answering(
+    monkeypatch: pytest.MonkeyPatch,
+    *refusals: dict[str, Any],
+    file: str | None = "m.py",
+    refused: bool = False,
+    classes: tuple[str, ...] = (),
+) -> None:
+    said = {"file": file, "refusals": refusals, "error": None, "usage": False, "refused": refused, "classes": classes}
+    answer = json.dumps(said)
     child(monkeypatch, f"print({answer!r})")
 
 
@@ -83,8 +92,10 @@ def _runs(pid: int) -> bool:
 def test_a_refusal_is_told_in_its_rules_words(monkeypatch: pytest.MonkeyPatch) -> None:
     other = {**REFUSAL, "module": "model.layers.1.mlp"}
     answering(monkeypatch, REFUSAL, other)
-    file, (finding,) = deep("m.py", trust_remote_code=False, limits=FAST)
-    assert (file, finding.code, finding.place.line) == (Path("m.py"), "HFS205", 2)
+    planned = deep("m.py", trust_remote_code=False, limits=FAST)
+    (finding,) = planned.findings
+    assert planned.served
+    assert (planned.file, finding.code, finding.place.line) == (Path("m.py"), "HFS205", 2)
     assert finding.message == "`a` is not `b`"
     assert finding.cost == "the projections stay separate GEMMs in `model.layers.0.mlp`"
 
@@ -95,6 +106,11 @@ class Block(nn.Module):
 
 class MForCausalLM(PreTrainedModel):
     pass
+"""
+BY_HAND = """\
+class MForCausalLM(PreTrainedModel):
+    def forward(self, q, cache):
+        return torch.softmax(q @ q, -1) @ q
 """
 
 
@@ -107,7 +123,7 @@ def test_without_a_place_it_is_told_at_the_class(monkeypatch: pytest.MonkeyPatch
         {**REFUSAL, "place": None, "found": "y"},
         file=str(file),
     )
-    found = deep(str(file), trust_remote_code=False, limits=FAST)[1]
+    found = deep(str(file), trust_remote_code=False, limits=FAST).findings
     assert [(finding.place.line, finding.message) for finding in found] == [(1, "`a` is not `b`"), (4, "y")]
 
 
@@ -142,11 +158,49 @@ def test_static_never_starts_a_child(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_a_rule_found_by_reading_is_not_told_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "m.py"
-    forward = "    def forward(self, q, cache):\n        return torch.softmax(q @ q, -1) @ q\n"
-    file.write_text("class MForCausalLM(PreTrainedModel):\n" + forward)
-    answering(monkeypatch, {**REFUSAL, "reason": "no-interface", "place": {**PLACE, "file": str(file)}}, file=str(file))
-    found = run(Request((str(file),), planned=True, limits=FAST)).findings
-    assert [(finding.code, finding.place.line) for finding in found] == [("HFS101", 3)]
+    file.write_text(BY_HAND)
+    for place, line in ((None, 3), ({**PLACE, "file": str(file), "line": 3}, 3), ({**PLACE, "file": str(file)}, 2)):
+        raw = {**REFUSAL, "reason": "no-interface", "place": place, "wanted": "attention"}
+        answering(monkeypatch, raw, file=str(file), refused=True)
+        found = run(Request((str(file),), planned=True, limits=FAST)).findings
+        assert [(one.code, one.place.line, one.severity) for one in found] == [("HFS101", line, Severity.ERROR)]
+        assert found[0].cost == "the model cannot be served"
+
+
+@pytest.mark.parametrize(
+    ("classes", "severity"), [(["MForCausalLM", "Module"], Severity.INFO), (["Other"], Severity.WARNING)]
+)
+def test_what_is_served_all_the_same_is_told_as_that(
+    classes: list[str], severity: Severity, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "m.py"
+    file.write_text(BY_HAND)
+    answering(monkeypatch, file=str(file), classes=tuple(classes))
+    (found,) = run(Request((str(file),), planned=True, limits=FAST)).findings
+    assert (found.code, found.place.line, found.severity) == ("HFS101", 3, severity)
+
+
+def test_what_reading_took_for_slow_and_the_planner_did_not_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "m.py"
+    init = "    def __init__(self):\n        self.q = nn.Linear(4, 4)\n"
+    file.write_text(
+        f"class MForCausalLM(PreTrainedModel):\n{init}    def forward(self, x):\n        return self.q(input=x)\n"
+    )
+    answering(monkeypatch, file=str(file), classes=("MForCausalLM",))
+    assert run(Request((str(file),), planned=True, limits=FAST)).findings == []
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_nothing_that_is_served_has_an_error_and_whatever_is_refused_has_one(
+    reason: Reason, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for refused in (True, False):
+        answering(monkeypatch, {**REFUSAL, "reason": str(reason), "wanted": "tensor"}, refused=refused)
+        (found,) = deep("m.py", trust_remote_code=False, limits=FAST).findings
+        assert (found.severity is Severity.ERROR) is refused
+        assert ("served" in found.cost) is refused
 
 
 def test_a_warning_found_by_reading_hides_no_other_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -162,7 +216,8 @@ def test_a_warning_found_by_reading_hides_no_other_line(monkeypatch: pytest.Monk
 
 
 def test_what_is_no_model_is_a_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = json.dumps({"file": None, "refusals": [], "error": "no such model", "usage": True})
+    known = {"refused": False, "classes": []}
+    answer = json.dumps({"file": None, "refusals": [], "error": "no such model", "usage": True, **known})
     child(monkeypatch, f"print({answer!r})")
     with pytest.raises(UsageError, match="no such model"):
         deep("m", trust_remote_code=False, limits=FAST)

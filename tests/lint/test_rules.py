@@ -69,14 +69,14 @@ def test_a_rule_either_reads_or_lends_words(rule: Rule) -> None:
 @pytest.mark.parametrize("reason", list(Reason))
 def test_every_reason_has_one_rule_that_can_tell_it(reason: Reason) -> None:
     assert [rule for rule in rules() if reason in rule.reasons] == [by_reason()[reason]]
-    told = lent(by_reason()[reason], REFUSAL, Place("m.py", 3))
+    told = lent(by_reason()[reason], REFUSAL, Place("m.py", 3), fatal=False)
     assert told.message == "`a` is not `b`"
     assert not any(field for text in (told.cost, told.help) for _, field, _, _ in string.Formatter().parse(text))
 
 
 def test_a_refusals_own_help_is_the_one_told() -> None:
     refusal = Refusal("gated", Reason.INPUTS_DIFFER, "x", help="write y")
-    assert lent(by_reason()[Reason.INPUTS_DIFFER], refusal, Place("m.py", 1)).help == "write y"
+    assert lent(by_reason()[Reason.INPUTS_DIFFER], refusal, Place("m.py", 1), fatal=False).help == "write y"
 
 
 def test_codes_and_names_are_unique_and_found_by_both() -> None:

@@ -16,15 +16,16 @@ from hfspeed.refusal import Reason
 
 class AttentionByHand(Rule):
     """A server keeps keys and values of many sequences in pages that it manages. Attention that is written out, or
-    that calls a kernel by name, sees only the tokens it is given: every decoding step would look at itself alone.
+    that calls a kernel by name, sees only the tokens it is given, so it has to be exchanged. hfspeed does that where
+    it can measure what the code computes and prove the exchange, which only a deep check tells; vLLM does not.
     """
 
     code = "HFS101"
     since = "0.1"
-    severity = Severity.ERROR
     reasons = (Reason.NO_INTERFACE,)
+    served = (Severity.INFO, "vLLM without hfspeed refuses the model; hfspeed attends through the interface instead")
     message = "`{module}` computes attention by hand, with `{call}`"
-    cost = "`{module}` cannot be served"
+    cost = "vLLM without hfspeed refuses the model; whether hfspeed can serve it is told by planning it"
     help = "call the function that ALL_ATTENTION_FUNCTIONS.get_interface gives"
 
     bad = Example("""

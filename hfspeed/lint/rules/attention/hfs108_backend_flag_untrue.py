@@ -21,6 +21,7 @@ class BackendFlagUntrue(Rule):
     code = "HFS108"
     since = "0.1"
     severity = Severity.ERROR
+    served = (Severity.WARNING, "vLLM without hfspeed serves the model, and what it says is nonsense")
     message = "`{cls}` sets `_supports_attention_backend`, and nothing in this file asks the interface"
     cost = "vLLM serves the model, and what it says is nonsense"
     help = "call the function that ALL_ATTENTION_FUNCTIONS.get_interface gives, or take the flag away"
