@@ -13,7 +13,7 @@ from rich.text import Text
 from hfspeed.cli import check_flags as flag
 from hfspeed.cli.check_flags import Flags
 from hfspeed.errors import UsageError
-from hfspeed.lint.config import Configuration
+from hfspeed.lint.config import Configuration, inline
 from hfspeed.lint.deep import Limits
 from hfspeed.lint.finding import Finding, Severity
 from hfspeed.lint.mend import differences
@@ -57,6 +57,8 @@ def check(
     respect_gitignore: flag.Gitignore = None,
     stdin_filename: flag.StdinName = STDIN,
     config: flag.Config = None,
+    preview: flag.Preview = None,
+    target: flag.Target = None,
     isolated: flag.Isolated = False,
     no_cache: flag.NoCache = False,
     cache_dir: flag.CacheDir = None,
@@ -71,8 +73,11 @@ def check(
 
 def _carried_out(flags: Flags) -> int:
     """Do what was asked; the exit code."""
-    configuration = Configuration(flags.settings(), flags.config, flags.isolated)
+    file, single = inline(flags.config or ())
+    configuration = Configuration(flags.settings(), file, flags.isolated, single)
     settings = configuration.of(Path.cwd())
+    for unheard in settings.unheard:
+        _note(f"{unheard} may still change, so it is run only with --preview")
     outcome = run(_request(flags, configuration, settings))
     for note in outcome.notes:
         _note(note)

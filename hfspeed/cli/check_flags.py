@@ -15,7 +15,7 @@ from hfspeed.lint.report import FORMATS
 Listed = list[str] | None
 LISTED = (
     *("select", "ignore", "extend_select", "extend_ignore"),
-    *("fixable", "unfixable", "exclude", "extend_exclude"),
+    *("fixable", "unfixable", "exclude", "extend_exclude", "target"),
 )
 SELECTION, FIXES, FILES, DEEP = "Rules", "Fixes", "Files and settings", "Deep check"
 
@@ -74,7 +74,20 @@ Gitignore = Annotated[
     typer.Option("--respect-gitignore/--no-respect-gitignore", help="Heed .gitignore.", rich_help_panel=FILES),
 ]
 StdinName = Annotated[str, _file("The name of the file that - stands for.", "--stdin-filename")]
-Config = Annotated[Path | None, _file("Settings, instead of the nearest ones.", "--config")]
+Config = Annotated[
+    Listed,
+    typer.Option(
+        metavar="FILE|KEY=VALUE", help="Settings instead of the nearest ones, or one of them.", rich_help_panel=FILES
+    ),
+]
+Preview = Annotated[
+    bool | None,
+    typer.Option("--preview/--no-preview", help="Run rules that may still change.", rich_help_panel=SELECTION),
+]
+Target = Annotated[
+    Listed,
+    typer.Option(metavar="PACKAGE==VERSION", help="What the model is for; else the newest.", rich_help_panel=SELECTION),
+]
 Isolated = Annotated[bool, _switch("--isolated", "Read no settings.", FILES)]
 NoCache = Annotated[
     bool, typer.Option("--no-cache", help="Keep nothing.", envvar="HFSPEED_NO_CACHE", rich_help_panel=FILES)
@@ -116,7 +129,9 @@ class Flags:
     force_exclude: bool
     respect_gitignore: bool | None
     stdin_filename: str
-    config: Path | None
+    config: Listed
+    preview: bool | None
+    target: Listed
     isolated: bool
     no_cache: bool
     cache_dir: str | None
@@ -125,7 +140,7 @@ class Flags:
         """The settings among the flags, by key; only those that were given."""
         given: dict[str, Any] = {name: _split(getattr(self, name)) for name in LISTED}
         given["per_file_ignores"] = parsed_pairs(_split(self.per_file_ignores) or ()) or None
-        for name in ("unsafe_fixes", "output_format", "fail_on", "respect_gitignore", "cache_dir"):
+        for name in ("unsafe_fixes", "output_format", "fail_on", "respect_gitignore", "cache_dir", "preview"):
             given[name] = getattr(self, name)
         given |= {name: True for name in ("static", "force_exclude") if getattr(self, name)}
         return {name.replace("_", "-"): value for name, value in given.items() if value is not None}

@@ -45,6 +45,7 @@ def explained(one: Rule) -> str:
         fill(_rationale(one), 88),
         "",
         *(f"{word}: {_generic(text)}" for word, text in said if text),
+        *("preview: run only with --preview" for _ in [one] if one.preview),
         *(f"tells refusals: {', '.join(one.reasons)}" for _ in one.reasons[:1]),
         f"tried with: {one.versions}",
         f"more: {DOCS}/{one.code}/",
@@ -92,5 +93,6 @@ def _fields(one: Rule) -> dict[str, Any]:
         "rationale": _rationale(one),
         "bad": one.bad.shown,
         "good": one.good.shown,
+        "preview": one.preview,
         "reasons": [str(reason) for reason in one.reasons],
     }

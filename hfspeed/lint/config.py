@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 from hfspeed.errors import UsageError
 from hfspeed.lint.finding import Severity
 from hfspeed.lint.report import FORMATS
-from hfspeed.lint.settings import Settings, choose
+from hfspeed.lint.settings import PACKAGES, Settings, choose
 
 NAMES = (".hfspeed.toml", "hfspeed.toml", "pyproject.toml")
 KEYS = {one.name.replace("_", "-"): one for one in fields(Settings) if one.name != "root"}
 LISTS = frozenset(name for name, one in KEYS.items() if "tuple" in str(one.type) and name != "per-file-ignores")
+PLAIN = frozenset({"exclude", "extend-exclude", "target"})
+"""Lists of something else than rules."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +30,13 @@ class Configuration:
         given: what the command line says, by key.
         file: the only file to read, if one was named.
         isolated: whether no file is read at all.
+        inline: single settings that the command line gives by key; its flags come on top of them.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
     file: Path | None = None
     isolated: bool = False
+    inline: Mapping[str, Any] = field(default_factory=dict)
     _known: dict[Path, Settings] = field(default_factory=dict)
 
     def of(self, path: Path) -> Settings:
@@ -48,11 +53,11 @@ class Configuration:
     def _settled(self, folder: Path) -> Settings:
         found = self.file if self.isolated or self.file else nearest(folder)
         read = _read(found) if found and not self.isolated else {}
-        settled = {**read, **_checked(self.given, "the command line")}
+        settled = {**read, **_checked(self.inline, "--config"), **_checked(self.given, "the command line")}
         for key in ("extend-select", "extend-ignore", "extend-exclude"):
             settled[key] = (*read.get(key, ()), *self.given.get(key, ()))
         # A selection on the command line is meant as it is, whatever the file leaves out.
-        if "select" in self.given and "ignore" not in self.given:
+        if "select" in self.given and "ignore" not in {*self.given, *self.inline}:
             settled.pop("ignore", None)
         root = found.parent if found else Path.cwd()
         return Settings(root=root, **{key.replace("-", "_"): value for key, value in settled.items()})
@@ -83,11 +88,49 @@ def parsed_pairs(listed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _read(file: Path) -> dict[str, Any]:
-    table = _parsed(file)
+def inline(listed: Sequence[str]) -> tuple[Path | None, dict[str, Any]]:
+    """What ``--config`` was given, any number of times: at most one file, and settings such as ``static=true``.
+
+    A value is read as TOML has it, and taken as a string where that does not work.
+
+    Raises:
+        UsageError: there are two files, or something is neither a file nor a setting.
+    """
+    files: list[Path] = []
+    found: dict[str, Any] = {}
+    for one in listed:
+        key, equals, value = (part.strip() for part in one.partition("="))
+        if Path(one).is_file():
+            files.append(Path(one))
+        elif not equals or not key:
+            raise UsageError(f"--config wants a file that exists, or KEY=VALUE, not {one!r}")
+        else:
+            try:
+                found |= tomllib.loads(f"{key} = {value}")
+            except tomllib.TOMLDecodeError:
+                found[key] = value
+    if len(files) > 1:
+        raise UsageError(f"--config takes one file, not {' and '.join(map(str, files))}")
+    return (files[0] if files else None), found
+
+
+def _read(file: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The settings of a file, on top of those of the file that it extends."""
+    table = dict(_parsed(file))
     if file.name == "pyproject.toml":
-        table = table.get("tool", {}).get("hfspeed", {})
-    return _checked(table, str(file))
+        table = dict(table.get("tool", {}).get("hfspeed", {}))
+    extended = table.pop("extend", None)
+    checked = _checked(table, str(file))
+    if extended is None:
+        return checked
+    if not isinstance(extended, str):
+        raise UsageError(f"{file}: extend has to be the name of a file, not {extended!r}")
+    above = (file.parent / Path(extended).expanduser()).resolve()
+    if not above.is_file():
+        raise UsageError(f"{file}: it extends {extended}, which is not there")
+    if above in (*below, file.resolve()):
+        raise UsageError(f"{file}: it extends {extended}, which extends it")
+    return {**_read(above, (*below, file.resolve())), **checked}
 
 
 def _parsed(file: Path) -> dict[str, Any]:
@@ -109,7 +152,8 @@ def _checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def _value(key: str, value: Any, where: str) -> Any:
     if key in LISTS:
-        return _strings(value, f"{where}: {key}", codes=key not in ("exclude", "extend-exclude"))
+        found = _strings(value, f"{where}: {key}", codes=key not in PLAIN)
+        return _targets(found, where) if key == "target" else found
     if key == "per-file-ignores":
         if not isinstance(value, Mapping):
             raise UsageError(f"{where}: {key} has to be a table of patterns, not {value!r}")
@@ -123,6 +167,16 @@ def _value(key: str, value: Any, where: str) -> Any:
     if not isinstance(value, wanted):
         raise UsageError(f"{where}: {key} has to be {'a string' if wanted is str else 'true or false'}, not {value!r}")
     return value
+
+
+def _targets(listed: tuple[str, ...], where: str) -> tuple[str, ...]:
+    for one in listed:
+        package, equals, version = one.partition("==")
+        if package not in PACKAGES or not equals or not re.fullmatch(r"\d+(\.\w+)*", version):
+            raise UsageError(
+                f"{where}: target wants {' or '.join(f'{name}==VERSION' for name in PACKAGES)}, not {one!r}"
+            )
+    return listed
 
 
 def _strings(value: Any, what: str, *, codes: bool) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def told(scanned: Scan, file: str, chosen: Iterable[Rule], planned: Sequence[Fin
     # A planner that met an error may not have come to the rest.
     whole = planned is not None and not any(one.severity is Severity.ERROR for one in planned)
     judged = {code for code, rule in wanted.items() if whole or not rule.reasons}
-    if len(judged) == len(rules()):
+    if judged >= {rule.code for rule in rules() if not rule.preview}:
         judged.add(EVERY)
     if not whole:
         judged.discard("HFS901")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from hfspeed.example import Example
@@ -29,6 +30,8 @@ class Rule:
         reasons: why the planner refuses; it speaks in the words of this rule then.
         served: how bad it is, and what is lost, where a planner serves the model all the same; without it, a finding
             by a rule with reasons was mistaken there.
+        preview: whether it may still change; it is run only with ``--preview``.
+        first: the first version of each package that it is about, where older ones are spared by ``--target``.
     """
 
     code: ClassVar[str]
@@ -42,6 +45,8 @@ class Rule:
     good: ClassVar[Example]
     reasons: ClassVar[tuple[Reason, ...]] = ()
     served: ClassVar[tuple[Severity, str] | None] = None
+    preview: ClassVar[bool] = False
+    first: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +15,7 @@ from hfspeed.lint.finding import Finding, Fix, Severity
 from hfspeed.lint.rule import Rule
 from hfspeed.lint.rules import rules
 
+PACKAGES = ("transformers", "vllm")
 EXCLUDED = (".*/", "__pycache__/", "node_modules/", "site-packages/", "build/", "dist/")
 
 
@@ -39,6 +41,8 @@ class Settings:
         static: whether files are only read.
         fail_on: the least severity that makes the check fail.
         cache_dir: where results are kept; none is beside the configuration.
+        preview: whether rules are run that may still change.
+        target: the versions that the model is for, as ``vllm==0.33``; the newest ones where nothing is said.
     """
 
     root: Path = Path()
@@ -58,12 +62,30 @@ class Settings:
     static: bool = False
     fail_on: Severity = Severity.WARNING
     cache_dir: str = ""
+    preview: bool = False
+    target: tuple[str, ...] = ()
 
     def rules_for(self, file: Path) -> list[Rule]:
         """The rules that are told of ``file``."""
         left_out = [code for pattern, codes in self.per_file_ignores if self._fits(pattern, file) for code in codes]
         wanted = self.select + (self.extend_select if self.select else ())
-        return choose(wanted, self.ignore + self.extend_ignore, left_out)
+        chosen = choose(wanted, self.ignore + self.extend_ignore, left_out)
+        return [rule for rule in chosen if (self.preview or not rule.preview) and self._holds(rule)]
+
+    @property
+    def unheard(self) -> list[str]:
+        """The rules that are selected by name and not run, because they may still change."""
+        named = {name.lower() for name in (*self.select, *self.extend_select)}
+        return [
+            rule.code
+            for rule in rules()
+            if rule.preview and not self.preview and {rule.code.lower(), rule.name} & named
+        ]
+
+    def _holds(self, rule: Rule) -> bool:
+        """Whether the versions that the model is for are ones that the rule is about."""
+        meant = dict(one.split("==", 1) for one in self.target)
+        return all(_version(meant.get(package, first)) >= _version(first) for package, first in rule.first.items())
 
     def mends(self, finding: Finding) -> bool:
         """Whether the edits of ``finding`` may be made."""
@@ -114,6 +136,11 @@ def _length(rule: Rule, name: str) -> int:
     if rule.name == name.lower():
         return len(rule.code)
     return len(name) if name and rule.code.startswith(name.upper()) else -1
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """The numbers that a version begins with."""
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
 @lru_cache(maxsize=256)

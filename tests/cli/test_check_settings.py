@@ -115,3 +115,22 @@ def test_the_hooks_are_ones_that_a_hook_runner_reads() -> None:
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert run.returncode == 0, run.stderr
+
+
+def test_single_settings_previews_and_targets(folder: Path) -> None:
+    (folder / "modeling_old.py").write_text("from transformers import AdamW\n")
+    old = ("--static", "--output-format", "concise", "modeling_old.py")
+    assert hfspeed(*old, cwd=folder).returncode == 1
+    for flags in (["--target", "transformers==4.57"], ["--config", "target=['transformers==4.57']"],
+                  ["--config", 'ignore=["HFS7"]']):  # fmt: skip
+        assert hfspeed(*flags, *old, cwd=folder).returncode == 0, flags
+    wrong = hfspeed("--config", "ignroe=[]", *old, cwd=folder)
+    assert (wrong.returncode, "did you mean ignore?" in wrong.stderr) == (2, True)
+    assert hfspeed("--target", "torch==2", *old, cwd=folder).returncode == 2
+    (folder / "modeling_new.py").write_text(
+        "class MForCausalLM(PreTrainedModel):\n    def forward(self, x, attention_mask=None):\n"
+        "        return self.head(x + self.table(attention_mask.cumsum(-1)))\n"
+    )
+    quiet = hfspeed("--static", "--select", "HFS109", "modeling_new.py", cwd=folder)
+    assert (quiet.returncode, "only with --preview" in quiet.stderr) == (0, True)
+    assert "HFS109" in hfspeed("--static", "--preview", "modeling_new.py", cwd=folder).stdout

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from hfspeed.errors import UsageError
-from hfspeed.lint.config import Configuration, nearest
+from hfspeed.lint.config import Configuration, inline, nearest
 from hfspeed.lint.finding import Severity
+from hfspeed.lint.rules import rules
 from hfspeed.lint.settings import Settings, choose
 
 
@@ -70,6 +71,11 @@ def test_files_have_ignores_of_their_own(tmp_path: Path) -> None:
         ('output-format = "xml"\n', "there is no output-format 'xml'; choose one of full"),
         ('per-file-ignores = ["a"]\n', "per-file-ignores has to be a table"),
         ("select = [\n", "cannot be read"),
+        ("extend = 1\n", "extend has to be the name of a file, not 1"),
+        ('extend = "hfspeed.toml"\n', "it extends hfspeed.toml, which extends it"),
+        ('extend = "nowhere.toml"\n', "it extends nowhere.toml, which is not there"),
+        ('target = ["vllm"]\n', "target wants transformers==VERSION or vllm==VERSION, not 'vllm'"),
+        ('target = ["torch==2"]\n', "target wants"),
     ],
 )
 def test_a_wrong_setting_is_told(text: str, words: str, tmp_path: Path) -> None:
@@ -78,3 +84,48 @@ def test_a_wrong_setting_is_told(text: str, words: str, tmp_path: Path) -> None:
         Configuration().of(tmp_path)
     assert words in str(caught.value)
     assert "hfspeed.toml" in str(caught.value)
+
+
+def test_a_file_extends_another(tmp_path: Path) -> None:
+    inner = tmp_path / "a"
+    inner.mkdir()
+    (tmp_path / "pyproject.toml").write_text('[tool.hfspeed]\nselect = ["HFS1"]\nignore = ["HFS101"]\nstatic = true\n')
+    (tmp_path / "hfspeed.toml").write_text('extend = "pyproject.toml"\nignore = []\n')
+    (inner / "hfspeed.toml").write_text('extend = "../hfspeed.toml"\nselect = ["HFS7"]\n')
+    own = Configuration().of(inner)
+    assert (own.root, own.select, own.ignore, own.static) == (inner, ("HFS7",), (), True)
+
+
+def test_single_settings_come_over_files_and_under_flags(tmp_path: Path) -> None:
+    (tmp_path / "hfspeed.toml").write_text('select = ["HFS1"]\nfail-on = "error"\noutput-format = "json"\n')
+    file, single = inline(['select=["HFS2"]', "fail-on = info", 'per-file-ignores={"a.py" = ["HFS1"]}', "static=true"])
+    assert file is None
+    own = Configuration({"fail-on": "warning"}, inline=single).of(tmp_path)
+    assert (own.select, own.fail_on, own.output_format, own.static) == (("HFS2",), Severity.WARNING, "json", True)
+    assert own.per_file_ignores == (("a.py", ("HFS1",)),)
+    assert inline([str(tmp_path / "hfspeed.toml"), "static=true"]) == (tmp_path / "hfspeed.toml", {"static": True})
+    with pytest.raises(UsageError, match="did you mean static"):
+        Configuration(inline={"statc": True}).of(tmp_path)
+
+
+@pytest.mark.parametrize("listed", [["nowhere.toml"], ["=1"], ["hfspeed.toml", "pyproject.toml"]])
+def test_what_is_no_setting_is_told(listed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("hfspeed.toml", "pyproject.toml"):
+        Path(name).touch()
+    with pytest.raises(UsageError, match="--config"):
+        inline(listed)
+
+
+def test_rules_for_other_versions_are_left_out() -> None:
+    assert "HFS704" in codes(Settings(), "m.py")
+    assert "HFS704" in codes(Settings(target=("transformers==5.16.1", "vllm==0.32")), "m.py")
+    assert "HFS704" not in codes(Settings(target=("transformers==4.57",)), "m.py")
+
+
+def test_rules_that_may_change_are_asked_for() -> None:
+    wanted = {rule.code for rule in rules() if rule.preview}
+    assert wanted
+    assert not wanted & codes(Settings(), "m.py")
+    assert not wanted & codes(Settings(select=tuple(wanted)), "m.py")
+    assert wanted <= codes(Settings(preview=True), "m.py")

