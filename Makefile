@@ -13,11 +13,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test lint docs serve-docs clean
+.PHONY: help demo test agreement lint docs serve-docs clean
 
 help:
 	@echo "make demo    set up, then serve an annotated model with vLLM and ask it something"
 	@echo "make test    set up, then lint and run every test"
+	@echo "make agreement   plan every family of transformers, and compare with what the linter says"
 	@echo "make lint    ruff, mypy and the import contracts"
 	@echo "make docs    build the documentation into site/"
 	@echo "make clean   remove .venv, caches and what the demo wrote"
@@ -30,6 +31,10 @@ demo: $(READY)
 test: lint
 	$(BIN)/python -m pytest -m "not vllm" --numprocesses 2 $(PYTEST_FLAGS)
 	$(BIN)/python -m pytest -m vllm $(PYTEST_FLAGS) 2> >(grep -v -e '^nanobind:' -e '^ - ' -e '^See https://nanobind' >&2)
+
+# Every family that transformers ships: ten minutes or so.
+agreement: $(READY)
+	HFSPEED_ALL_FAMILIES=1 $(BIN)/python -m pytest tests/lint/test_agreement.py --numprocesses 2 $(PYTEST_FLAGS)
 
 lint: $(READY)
 	$(BIN)/ruff check

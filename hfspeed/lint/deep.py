@@ -82,7 +82,15 @@ def deep(model: str, *, trust_remote_code: bool, limits: Limits) -> Planned:
     Raises:
         UsageError: there is no such model, or its code may not be run.
     """
-    answer = ask(model, trust_remote_code=trust_remote_code, limits=limits)
+    return understood(ask(model, trust_remote_code=trust_remote_code, limits=limits), model)
+
+
+def understood(answer: Answer, model: str) -> Planned:
+    """What the child said of ``model``, as findings; every refusal in the words of its rule.
+
+    Raises:
+        UsageError: it said that there is no such model, or that its code may not be run.
+    """
     if answer.usage:
         raise UsageError(answer.error or model)
     file = _as_named(answer.file, model) if answer.file else None
@@ -138,7 +146,7 @@ def ask(model: str, *, trust_remote_code: bool, limits: Limits) -> Answer:
         _end(child)
     answer = said.text()
     if child.returncode == 0 and answer:
-        return _read(answer)
+        return heard(answer)
     return Answer(None, (), _last_words(child.returncode, complained.text()))
 
 
@@ -149,7 +157,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _read(text: str) -> Answer:
+def heard(text: str) -> Answer:
+    """The child's answer out of what it wrote."""
     try:
         raw: dict[str, Any] = json.loads(text)
         refusals = tuple(_refusal(one) for one in raw["refusals"])
