@@ -14,9 +14,10 @@ from hfspeed.lint.deep import Limits, Planned, deep
 from hfspeed.lint.discover import files_in
 from hfspeed.lint.disk import Disk
 from hfspeed.lint.engine import Scan, read, scan, told
-from hfspeed.lint.finding import Finding
+from hfspeed.lint.finding import Finding, Fix
 from hfspeed.lint.mend import mend
 from hfspeed.lint.scans import scans
+from hfspeed.lint.settings import Settings
 from hfspeed.lint.settled import settled
 
 STDIN = "-"
@@ -108,26 +109,49 @@ def _files(subject: str, request: Request, outcome: Outcome) -> list[Path]:
 
 
 def _mend(files: list[Path], request: Request, outcome: Outcome, cache: Cache) -> None:
-    """Make the fixes of every file that has some."""
+    """Make the fixes of every file that has some, and write them."""
+    risky: dict[Path, Planned] = {}
     for file, scanned in scans(files, outcome.disk, cache).items():
         settings = request.configuration.of(file)
         if any(one.edits and settings.mends(one) for one in told(scanned, str(file), settings.rules_for(file))):
             mended = mend(file, outcome.disk, settings)
             outcome.mended.extend(mended.findings)
             outcome.defects.extend([mended.defect] if mended.defect else [])
+            unsafe = any(one.fix is Fix.UNSAFE for one in mended.findings)
+            if unsafe and request.write and _runs(scanned, request, settings):
+                risky[file] = _planned(str(file), request)
     if request.write and request.stdin is None:
+        before = {file: outcome.disk.before(file) for file in risky}
         outcome.disk.write()
         outcome.disk.changed.clear()
+        for file, planned in risky.items():
+            if planned.served and not (now := _planned(str(file), request)).served:
+                _take_back(file, before[file], now, request, outcome)
+
+
+def _take_back(file: Path, text: str, refused: Planned, request: Request, outcome: Outcome) -> None:
+    """Write ``file`` as it was, with its safe fixes alone: with the others it was refused, and without them not."""
+    outcome.disk.changed[file] = text
+    mended = mend(file, outcome.disk, replace(request.configuration.of(file), unsafe_fixes=False))
+    outcome.disk.write()
+    outcome.disk.changed.clear()
+    outcome.mended[:] = [one for one in outcome.mended if one.place.file != str(file)] + [*mended.findings]
+    why = refused.findings[0].message if refused.findings else "no plan could be made"
+    outcome.notes.append(f"{file}: unsafe fixes were taken back, because with them it cannot be served: {why}")
+
+
+def _runs(scanned: Scan, request: Request, settings: Settings) -> bool:
+    """Whether the model of a file is planned, which runs its code."""
+    return request.planned and not settings.static and scanned.causal and (request.trust_remote_code or not scanned.hub)
 
 
 def _of_file(file: Path, scanned: Scan, request: Request, outcome: Outcome) -> Iterator[Finding]:
     settings = request.configuration.of(file)
     planned = None
-    if request.planned and not settings.static and scanned.causal and not outcome.disk.changed:
-        if scanned.hub and not request.trust_remote_code:
-            outcome.notes.append(f"{file.parent} brings its own code: only read; --trust-remote-code plans it too")
-        else:
-            scanned, planned = settled(_planned(str(file), request), scanned, file)
+    if _runs(scanned, request, settings) and not outcome.disk.changed:
+        scanned, planned = settled(_planned(str(file), request), scanned, file)
+    elif _runs(scanned, replace(request, trust_remote_code=True), settings) and not outcome.disk.changed:
+        outcome.notes.append(f"{file.parent} brings its own code: only read; --trust-remote-code plans it too")
     yield from told(_heeded(scanned, request), str(file), settings.rules_for(file), planned)
 
 

@@ -15,8 +15,8 @@ from hfspeed.lint.cache import Cache
 from hfspeed.lint.disk import Disk
 from hfspeed.lint.engine import told
 from hfspeed.lint.finding import Finding, Severity
-from hfspeed.lint.rules import rules
 from hfspeed.lint.scans import scans
+from hfspeed.lint.settings import Settings
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def found(models: Path) -> dict[str, list[Finding]]:
     files = sorted(models.glob("*/modeling_*.py"))
     by_family: dict[str, list[Finding]] = {}
     for file, scan in scans(files, Disk(), Cache(None)).items():
-        by_family.setdefault(file.parent.name, []).extend(told(scan, str(file), rules()))
+        by_family.setdefault(file.parent.name, []).extend(told(scan, str(file), Settings().rules_for(file)))
     return by_family
 
 

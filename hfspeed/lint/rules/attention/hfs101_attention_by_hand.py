@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from hfspeed.example import Example
 from hfspeed.lint.classes import ClassFacts
 from hfspeed.lint.facts import Facts, dispatches
-from hfspeed.lint.finding import Finding, Severity
+from hfspeed.lint.finding import Edit, Finding, Severity
 from hfspeed.lint.hops import parts
+from hfspeed.lint.interface import through_interface
 from hfspeed.lint.nodes import calls_in
 from hfspeed.lint.rule import Rule
 from hfspeed.lint.softmax import attention_in
@@ -29,20 +30,46 @@ class AttentionByHand(Rule):
     help = "call the function that ALL_ATTENTION_FUNCTIONS.get_interface gives"
 
     bad = Example("""
+        from transformers.modeling_utils import PreTrainedModel
+
         class Attention(nn.Module):
-            def forward(self, x, past_key_values=None):
-                q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+            def __init__(self, config):
+                super().__init__()
+                self.config = config
+
+            def forward(self, x, attention_mask=None, past_key_values=None, **kwargs):
+                q, k, v = self.heads(x)
                 scores = torch.matmul(q, k.transpose(-1, -2)) * self.scaling
+                if attention_mask is not None:
+                    scores = scores + attention_mask
                 weights = torch.softmax(scores, dim=-1)  # HFS101
-                return self.o_proj(torch.matmul(weights, v))
+                return self.merged(torch.matmul(weights, v))
     """)
     good = Example("""
+        from transformers.modeling_utils import PreTrainedModel
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
         class Attention(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.config = config
+
             def forward(self, x, attention_mask=None, past_key_values=None, **kwargs):
-                q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-                interface = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager)
-                y, _ = interface(self, q, k, v, attention_mask, scaling=self.scaling, **kwargs)
-                return self.o_proj(y)
+                q, k, v = self.heads(x)
+                attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
+                    self.config._attn_implementation, type(self).eager_attention
+                )
+                attended, _ = attention_interface(
+                    self, q, k, v, attention_mask, scaling=self.scaling, **kwargs
+                )
+                return self.merged(attended.transpose(1, 2))
+
+            def eager_attention(self, q, k, v, attention_mask=None, **kwargs):
+                scores = torch.matmul(q, k.transpose(-1, -2)) * self.scaling
+                if attention_mask is not None:
+                    scores = scores + attention_mask
+                weights = torch.softmax(scores, dim=-1)
+                return torch.matmul(weights, v).transpose(1, 2), weights
     """)
 
     def check(self, facts: Facts) -> Iterator[Finding]:
@@ -59,6 +86,11 @@ class AttentionByHand(Rule):
                     told.add(node)
                     yield self.at(facts, node, module=cls.name, call=ast.unparse(node.func))
                     break
+
+    def propose(self, facts: Facts, node: ast.AST) -> Iterator[Edit]:
+        """Ask the interface, and keep what is written as what runs by default."""
+        if isinstance(node, ast.Call):
+            yield from through_interface(facts, node)
 
 
 def _blamed(facts: Facts, cls: ClassFacts, functions: list[ast.FunctionDef]) -> Iterator[ast.Call]:
