@@ -138,3 +138,18 @@ def target(statement: ast.stmt) -> str:
     if len(targets) == 1 and isinstance(targets[0], ast.Name):
         return targets[0].id
     raise OtherForm
+
+
+def only_sizes(statement: ast.stmt, heads: set[str]) -> bool:
+    """``length = key.shape[-2]``, or more of them at once: nothing but sizes of heads."""
+    if not isinstance(statement, ast.Assign):
+        return False
+    values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
+    return all(_size(value, heads) for value in values)
+
+
+def _size(value: ast.expr, heads: set[str]) -> bool:
+    inner = value.value if isinstance(value, ast.Subscript) else value
+    inner = inner.func if isinstance(inner, ast.Call) else inner
+    plain = isinstance(inner, ast.Attribute) and inner.attr in ("shape", "size")
+    return plain and isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id in heads

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hfspeed.lint.chain import FromProduct, FromSoftmax, OtherForm, target
+from hfspeed.lint.chain import FromProduct, FromSoftmax, OtherForm, only_sizes, target
 from hfspeed.lint.classes import last_name
 from hfspeed.lint.nodes import walk
 
@@ -40,6 +40,11 @@ class Eager:
     weights: str | None
     scale: str
     dropout: str | None
+
+    @property
+    def moved(self) -> tuple[ast.AST, ...]:
+        """What becomes another method's: all statements, and of the last one the result alone."""
+        return (*self.statements[:-1], self.product)
 
 
 def eager_attention(function: ast.FunctionDef, call: ast.Call) -> Eager | None:
@@ -83,7 +88,7 @@ def _written(block: list[ast.stmt], at: int, softmax: ast.Call) -> Eager:
     made: set[str | None] = {n.id for one in statements for n in walk(one) if isinstance(n, ast.Name) and _stored(n)}
     if any(_unlike_mask(one, made | {mask}) for one in chain.added):
         raise OtherForm
-    brought = tuple(one for one in block[:first] if _sizes(one, {query, key, value.id}))
+    brought = tuple(one for one in block[:first] if only_sizes(one, {query, key, value.id}))
     return Eager(
         statements, brought, product, query, key, value.id, mask, weights, _scale(chain.factors), after.dropout
     )
@@ -252,22 +257,7 @@ def _unlike_mask(added: ast.expr, known: set[str | None]) -> bool:
     return any(isinstance(node, ast.Name) and node.id not in known for node in walk(added))
 
 
-def _sizes(statement: ast.stmt, heads: set[str]) -> bool:
-    """``length = key.shape[-2]``, or more of them at once: nothing but sizes of heads."""
-    if not isinstance(statement, ast.Assign):
-        return False
-    values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
-    return all(_size(value, heads) for value in values)
-
-
-def _size(value: ast.expr, heads: set[str]) -> bool:
-    inner = value.value if isinstance(value, ast.Subscript) else value
-    inner = inner.func if isinstance(inner, ast.Call) else inner
-    plain = isinstance(inner, ast.Attribute) and inner.attr in ("shape", "size")
-    return plain and isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id in heads
-
-
-def _free(statements: tuple[ast.stmt, ...], name: str) -> bool:
+def _free(statements: tuple[ast.AST, ...], name: str) -> bool:
     """Whether ``name`` is read before any of the statements assigns it."""
     for statement in statements:
         named = [node for node in walk(statement) if isinstance(node, ast.Name) and node.id == name]
@@ -283,11 +273,11 @@ def _closed(function: ast.FunctionDef, found: Eager) -> bool:
     arguments = function.args
     local = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
     local |= {node.id for node in walk(function) if isinstance(node, ast.Name) and _stored(node)}
-    inner = [node for one in found.statements for node in walk(one)]
+    inner = [node for one in found.moved for node in walk(one)]
     names = {node.id for node in inner if isinstance(node, ast.Name)}
     known = {found.query, found.key, found.value, found.mask, "self"}
     known |= {node.id for one in found.brought for node in walk(one) if isinstance(node, ast.Name) and _stored(node)}
-    if any(name not in known and name in local and _free(found.statements, name) for name in names):
+    if any(name not in known and name in local and _free(found.moved, name) for name in names):
         return False
     written = {node.id for node in inner if isinstance(node, ast.Name) and _stored(node)}
     last = found.statements[-1]

@@ -87,7 +87,7 @@ def _method(facts: Facts, function: ast.FunctionDef, found: Eager) -> str:
 
 def _needed(found: Eager) -> list[ast.stmt]:
     """Of the sizes, those that the statements read."""
-    read = {node.id for one in found.statements for node in walk(one) if isinstance(node, ast.Name)}
+    read = {node.id for one in found.moved for node in walk(one) if isinstance(node, ast.Name)}
     return [one for one in found.brought if any(isinstance(n, ast.Name) and n.id in read for n in _targets(one))]
 
 
@@ -100,7 +100,7 @@ def _measured(facts: Facts, cls: ClassFacts, found: Eager) -> bool:
 
     That is scale, dropout, plain numbers and a table that is causal and nothing else.
     """
-    read = {name for one in found.statements for node in walk(one) if (name := on_self(node))}
+    read = {name for one in found.moved for node in walk(one) if (name := on_self(node))}
     given = ast.parse(f"({found.scale}, {found.dropout})")
     scale = {name for node in ast.walk(ast.parse(found.scale)) if (name := on_self(node))}
     said = {name for node in ast.walk(given) if (name := on_self(node))}

@@ -36,6 +36,7 @@ class AttentionByHand(Rule):
             def __init__(self, config):
                 super().__init__()
                 self.config = config
+                self.scaling = config.head_dim**-0.5
 
             def forward(self, x, attention_mask=None, past_key_values=None, **kwargs):
                 q, k, v = self.heads(x)
@@ -53,6 +54,7 @@ class AttentionByHand(Rule):
             def __init__(self, config):
                 super().__init__()
                 self.config = config
+                self.scaling = config.head_dim**-0.5
 
             def forward(self, x, attention_mask=None, past_key_values=None, **kwargs):
                 q, k, v = self.heads(x)
