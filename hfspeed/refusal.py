@@ -33,6 +33,8 @@ class Reason(StrEnum):
     KEYWORD_NOT_CONSUMED = "keyword-not-consumed"
     MASK_NOT_CAUSAL = "mask-not-causal"
     VALUE_VARIES = "value-varies"
+    # experts
+    EXPERTS_AS_WRITTEN = "experts-as-written"
     # axes
     MIXES_SPLIT = "mixes-split"
     DOES_NOT_DIVIDE = "does-not-divide"

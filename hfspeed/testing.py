@@ -30,7 +30,7 @@ from hfspeed.graph.record import Call, Recording, record
 from hfspeed.pattern.fusion import Fusion, apply
 from hfspeed.pattern.replacement import Replacement
 from hfspeed.pattern.site import Site
-from hfspeed.plan import Plan, Row, Wrapper
+from hfspeed.plan import Experts, Plan, Row, Wrapper, shares
 from hfspeed.planner.build import randomise
 from hfspeed.planner.destinations import destinations
 from hfspeed.planner.forwards import forwards
@@ -40,7 +40,9 @@ from hfspeed.reference.build import build
 from hfspeed.refusal import Refusal, Refused
 
 HIDDEN = 16
-"""Width of the inputs ``x`` and ``y`` of an example, ``[1, 6, 16]``."""
+"""Width of the inputs ``x`` and ``y`` of an example, ``[1, 6, 16]``; beside ``ids``, ``x`` is ``[6, 16]``."""
+EXPERTS, CHOSEN = 4, 2
+"""``ids`` and ``weights`` are ``[6, 2]``, with numbers below 4."""
 WIDTH = 24
 """Width that a linear gives when the example does not say."""
 
@@ -88,7 +90,7 @@ def module_of(example: Example) -> nn.Module:
     text = _FILE.format(
         children=textwrap.indent("\n".join(_children(example)), " " * 8) or " " * 8 + "pass",
         body=textwrap.indent(_body(example), " " * 8),
-        inputs="x, y" if re.search(r"\by\b", example.source) else "x",
+        inputs=_names(example.source),
     )
     module = _imported(text)
     root: nn.Module = module.Root().double().eval()
@@ -107,6 +109,12 @@ def _children(example: Example) -> list[str]:
             made = f"nn.LazyLinear({example.widths.get(name, WIDTH)})"
         lines.append(f"self.{name} = {made}")
     return lines
+
+
+def _names(source: str) -> str:
+    if re.search(r"\bids\b", source):
+        return "x, ids, weights"
+    return "x, y" if re.search(r"\by\b", source) else "x"
 
 
 def _body(example: Example) -> str:
@@ -131,6 +139,12 @@ def _imported(text: str) -> ModuleType:
 def _inputs(root: nn.Module) -> dict[str, torch.Tensor]:
     source = torch.Generator().manual_seed(1)
     names = inspect.signature(root.forward).parameters
+    if "ids" in names:
+        return {
+            "x": torch.randn((6, HIDDEN), generator=source, dtype=torch.float64),
+            "ids": torch.stack([torch.randperm(EXPERTS, generator=source)[:CHOSEN] for _ in range(6)]),
+            "weights": torch.rand((6, CHOSEN), generator=source, dtype=torch.float64),
+        }
     return {n: torch.randn((1, 6, HIDDEN), generator=source, dtype=torch.float64) for n in names}
 
 
@@ -211,9 +225,13 @@ def check_refuses(fusion: Fusion | Replacement, example: Example) -> Refusal:
 
 
 def check_replaces(fusion: Replacement, example: Example) -> None:
-    """The replacement takes the module; for norms, the op computes the author's numbers."""
+    """The replacement takes the module, and the op computes the author's numbers."""
     root = module_of(example)
     call = recorded(root).calls["block"]
     assert fusion.sees(call), f"{fusion.name} does not see it"
     op = fusion.plan(call, call.module)
     assert op.path == "block"
+    weights, ties = destinations(root, (op,))
+    plan = Plan("Root", type(root).__module__, HIDDEN, (op,), weights, ties, (), Wrapper("block", (), ""), None, True)
+    ranks = tuple(count for count in (1, 2, 4) if shares.divides(op, count)) if isinstance(op, Experts) else (1,)
+    prove_module(plan, root, "block", call.args, call.kwargs, ranks=ranks)

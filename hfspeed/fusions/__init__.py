@@ -1,6 +1,7 @@
 """The fusions, in priority order. The order matters: an earlier one takes what a later one would also match."""
 
 from hfspeed.fusions.attention import InterfaceAttention
+from hfspeed.fusions.experts import ChosenExperts
 from hfspeed.fusions.gated import GatedLinear
 from hfspeed.fusions.heads import HeadProjections
 from hfspeed.fusions.packed_gated import PackedGatedLinear
@@ -20,6 +21,7 @@ FUSIONS: tuple[Fusion, ...] = (
 REPLACEMENTS: tuple[Replacement, ...] = (
     InterfaceAttention(),  # first: without it the model cannot be served
     RootMeanSquareNorm(),
+    ChosenExperts(),
 )
 """Fusions of whole modules; no two can see the same module, so their order is only a habit."""
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import operator
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import is_dataclass
 from types import CodeType, FrameType
 from typing import Any
 
@@ -19,58 +19,16 @@ import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
+from hfspeed.graph.call import Call, Recording, closed, written
+from hfspeed.graph.hollow import on_meta
 from hfspeed.graph.positions import forward_code, span_in, stack_of
 from hfspeed.graph.shadow import READS, Shadows
 from hfspeed.graph.tensors import copied, held, items, tensors
 
+__all__ = ["Call", "Recording", "record", "recorder", "written"]
+
 _PATCH = threading.RLock()
 _ACTIVE = threading.local()
-
-
-def written(value: Any) -> Any:
-    """Stands in a graph for: this tensor was written to, through itself or through a view of it."""
-    return value
-
-
-@dataclass
-class Call:
-    """One call of one module.
-
-    Attributes:
-        path: dotted name in the model; the model itself is ``""``.
-        module: the instance called.
-        args / kwargs: what it was called with (tensors are copies if values are kept).
-        output: what it returned.
-        graph: its dataflow; ``call_module`` targets are paths relative to the model.
-    Every node has ``meta``: ``value`` (the tensor, kept alive), ``span`` (`Span` or ``None``), ``stack`` (the frames
-    it was computed in) and ``shadow`` (the value of a meta tensor, where it depends on no weights, else ``None``).
-    """
-
-    path: str
-    module: nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    graph: fx.Graph
-    output: Any = None
-
-    @property
-    def cls(self) -> type[nn.Module]:
-        """The author's class."""
-        return type(self.module)
-
-
-@dataclass
-class Recording:
-    """All calls of one run, in the order in which they began; ``again`` lists later calls of a path.
-
-    ``reads`` are the plain values that the author's code read off tensors, with the module that did.
-    """
-
-    model: nn.Module
-    calls: dict[str, Call] = field(default_factory=dict)
-    again: dict[str, list[Call]] = field(default_factory=dict)
-    reads: list[tuple[str, Any]] = field(default_factory=list)
-    output: Any = None
 
 
 class _Open:
@@ -86,9 +44,13 @@ class _Open:
 class _Recorder(TorchFunctionMode):
     """Writes torch functions into the graph of the innermost open module call."""
 
-    def __init__(self, model: nn.Module, keep_values: bool, shadows: Shadows) -> None:
+    def __init__(
+        self, model: nn.Module, keep_values: bool, shadows: Shadows, shut: Collection[type[nn.Module]] = ()
+    ) -> None:
         super().__init__()
         self.shadows = shadows
+        self.shut = shut
+        self.stopped: list[Call] = []
         self.recording = Recording(model)
         self.keep_values = keep_values
         self.paths = {id(module): name for name, module in model.named_modules()}
@@ -166,7 +128,13 @@ class _Recorder(TorchFunctionMode):
         wired = (self._wire(parent, args), self._wire(parent, kwargs)) if parent else ((), {})
         call = self._open(path, module, args, kwargs, frame)
         try:
-            call.output = original(module, *args, **kwargs)
+            if type(module) in self.shut:
+                self._closed(original, call, args, kwargs)
+            else:
+                call.output = original(module, *args, **kwargs)
+        except BaseException:
+            self.stopped.append(call)
+            raise
         finally:
             inner = self.stack.pop()
         call.graph.output(self._wire(inner, call.output))
@@ -177,6 +145,21 @@ class _Recorder(TorchFunctionMode):
             node.meta["module"] = module
             self._learn(parent, node, call.output)
         return call.output
+
+    def _closed(
+        self, original: Callable[..., Any], call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Run a module that nobody looks into; on meta, find out what it would return."""
+        inner = self.stack[-1]
+        node = call.graph.call_function(closed, self._wire(inner, args), self._wire(inner, kwargs))
+        stack, self.stack = self.stack, []
+        paths, self.paths = self.paths, {}
+        try:
+            hollow = any(t.is_meta for t in tensors((args, kwargs)))
+            call.output = on_meta(call.module, args, kwargs) if hollow else original(call.module, *args, **kwargs)
+        finally:
+            self.stack, self.paths = stack, paths
+        self._learn(inner, node, call.output)
 
     def _open(
         self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
@@ -278,6 +261,7 @@ def record(
     *,
     keep_values: bool = False,
     values: Mapping[torch.Tensor, torch.Tensor] | None = None,
+    shut: Collection[type[nn.Module]] = (),
 ) -> Recording:
     """Run ``model(**kwargs)`` once and write down every module's call.
 
@@ -286,11 +270,17 @@ def record(
         kwargs: keyword arguments of its forward.
         keep_values: copy arguments, so that modules can be run again alone.
         values: the values of meta tensors in ``kwargs``, for forwards that read them.
+        shut: classes of modules that are not looked into.
 
     Raises:
-        Whatever the author's forward raises.
+        Whatever the author's forward raises; the calls that were open then, innermost first, are in the
+        exception's attribute ``stopped``.
     """
-    active = _Recorder(model, keep_values, Shadows(values or {}))
-    with torch.no_grad(), _patched(active), active:
-        active.recording.output = model(**kwargs)
+    active = _Recorder(model, keep_values, Shadows(values or {}), shut)
+    try:
+        with torch.no_grad(), _patched(active), active:
+            active.recording.output = model(**kwargs)
+    except BaseException as error:
+        error.stopped = active.stopped  # type: ignore[attr-defined]
+        raise
     return active.recording

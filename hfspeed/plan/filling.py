@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hfspeed.plan import paths, rows, shares
-from hfspeed.plan.ops import Attention, Column, Embed, Head, Heads, Keep, Norm, Op, Row, Stacked, Whole
+from hfspeed.plan.ops import Attention, Column, Embed, Experts, Head, Heads, Keep, Norm, Op, Row, Stacked, Whole
 from hfspeed.plan.plan import Plan
 
 LINEAR = (Column, Row, Whole, Stacked, Heads)
@@ -65,6 +65,9 @@ def _slots(op: Op) -> list[tuple[str, int | None]]:
             return [(f"{op.path}.{name}", number) for name in names for number in numbers]
         case Column() | Row() | Whole() | Head():
             return [(f"{op.path}.{name}", None) for name in (("weight", "bias") if op.bias else ("weight",))]
+        case Experts():
+            held = (*op.up, op.down, *op.up_bias, *([op.down_bias] if op.down_bias else []))
+            return [(f"{op.path}.{name}", None) for name in held]
         case Embed():
             return [(f"{op.path}.weight", None)]
         case Norm():

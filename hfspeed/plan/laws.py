@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from hfspeed.errors import PlanError
 from hfspeed.plan import paths, shares
 from hfspeed.plan.filling import destinations
-from hfspeed.plan.ops import Attention, Column, Gated, Heads, Keep, Local, Norm, Op, Row, Stacked
+from hfspeed.plan.ops import Attention, Column, Experts, Gated, Heads, Keep, Local, Norm, Op, Row, Stacked
 from hfspeed.plan.plan import Plan
 
-FUSED = (Stacked, Heads, Gated, Norm)
+FUSED = (Stacked, Heads, Gated, Norm, Experts)
 """Ops that replace several of the author's operations, and so need a proof."""
 
 
@@ -229,6 +229,8 @@ def _counts(op: Op) -> str:
             return f"{units} units"
         case Row(inputs=inputs):
             return f"{inputs} inputs"
+        case Experts(inner=inner):
+            return f"experts {inner} wide"
         case Stacked(sizes=sizes):
             return "parts of " + ", ".join(str(size) for size in sizes)
         case Heads(heads=heads, kv_heads=keys) | Attention(heads=heads, kv_heads=keys):

@@ -13,6 +13,7 @@ from hfspeed.plan.ops import (
     Attention,
     Column,
     Embed,
+    Experts,
     Gated,
     Head,
     Heads,
@@ -52,9 +53,29 @@ PHRASES: dict[type, tuple[str, ...]] = {
         "measured?",
         SPLIT,
     ),
+    Experts: (
+        "{count} experts",
+        "{top_k} chosen",
+        "{inputs} -> {inner} -> back",
+        "{act}",
+        "gated?ungated",
+        "limit {limit}",
+        "alpha {alpha}",
+        "beta {beta}",
+        "takes {takes}",
+        "up {up}",
+        "down {down}",
+        "up bias {up_bias}",
+        "down bias {down_bias}",
+        "interleaved?",
+        "swapped?",
+        "turned?",
+        "skips?",
+        "weighs_input?",
+    ),
     Embed: ("{vocab} x {size}", "scale {scale}"),
     Head: ("{vocab} x {size}", BIAS),
-    Keep: ("as written", "{units} units"),
+    Keep: ("as written", "{units} units", "outside of graphs {gives}"),
     Local: ("{whole}",),
 }
 """``{field}`` is a field. A word before ``?`` is a flag that is told when set (``bias``), or when not set, by the word
@@ -126,6 +147,8 @@ def placement(op: Op, ranks: int) -> str:
             return ", ".join(f"{n} {name}{'s' * (n > 1)}" for n, name in zip(own, ("head", "key head"), strict=True))
         case Norm() | Keep() if op.units:
             return "gathered for it"
+        case Experts():
+            return f"{op.count} experts of {op.inner // ranks}, summed"
         case Embed():
             return f"{-(-op.vocab // ranks)} rows, summed"
         case Head():

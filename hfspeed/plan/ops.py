@@ -12,6 +12,7 @@ from typing import Literal
 from hfspeed.plan.rows import Run
 
 Activation = Literal["silu", "gelu", "gelu_tanh"]
+ExpertAct = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 NormWeight = Literal["none", "plain", "one_plus"]
 
 
@@ -135,6 +136,43 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """A module that sends each token through ``top_k`` of ``count`` feed-forward networks and adds up what they give.
+
+    It is called with tokens ``[tokens, inputs]``, the numbers of the experts chosen and their weights, both
+    ``[tokens, top_k]``; ``takes`` are its names for the three. Who is chosen, and what weights, is the author's code.
+
+    With gate ``g`` and up ``u``, both ``inner`` wide, an expert gives ``down(act(g) * u)``; without ``gated``,
+    ``down(act(u))``. ``up`` names the parameters of gate and up: one that holds both (``interleaved``: row by row, else
+    one half each; ``swapped``: up comes first), or two. Matrices are ``[count, outputs, inputs]``, and
+    ``[count, inputs, outputs]`` where ``turned``. With ``limit`` g is at most that, and u within it on both sides;
+    ``alpha`` multiplies g inside a silu's sigmoid; ``beta`` is added to u. With ``skips`` an expert's number of
+    ``count`` means none; with ``weighs_input`` weights multiply what an expert reads, not what it gives.
+    """
+
+    path: str
+    count: int
+    top_k: int
+    inputs: int
+    inner: int
+    act: ExpertAct
+    takes: tuple[str, ...]
+    up: tuple[str, ...]
+    down: str
+    up_bias: tuple[str, ...] = ()
+    down_bias: str | None = None
+    gated: bool = True
+    interleaved: bool = False
+    swapped: bool = False
+    turned: bool = False
+    limit: float | None = None
+    alpha: float = 1.0
+    beta: float = 0.0
+    skips: bool = False
+    weighs_input: bool = False
+
+
+@dataclass(frozen=True)
 class Embed:
     """The token table ``[vocab, size]``, split over the vocabulary; its rows are multiplied by ``scale``."""
 
@@ -159,10 +197,13 @@ class Keep:
     """A module with parameters or buffers of its own that stays as its author wrote it, on every rank.
 
     With ``units`` its input is split over the ranks: they gather it, run it whole, and keep their share.
+    With ``gives`` it decides by values, so it and all below it run outside of compiled graphs; ``gives`` are the shapes
+    of its results for ``T`` tokens, as in ``("1xTx64", "Tx8_float32")``: one tensor, or a tuple of several.
     """
 
     path: str
     units: int = 0
+    gives: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -175,8 +216,8 @@ class Local:
 
 
 Op = (
-    Column | Row | Whole | Stacked | Heads | Gated | Norm | Attention | Embed | Head | Keep | Local
+    Column | Row | Whole | Stacked | Heads | Gated | Norm | Attention | Experts | Embed | Head | Keep | Local
 )
 OPS: tuple[type, ...] = (
-    Column, Row, Whole, Stacked, Heads, Gated, Norm, Attention, Embed, Head, Keep, Local,
+    Column, Row, Whole, Stacked, Heads, Gated, Norm, Attention, Experts, Embed, Head, Keep, Local,
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hfspeed.plan.ops import Attention, Column, Heads, Keep, Local, Norm, Op, Row, Stacked
+from hfspeed.plan.ops import Attention, Column, Experts, Heads, Keep, Local, Norm, Op, Row, Stacked
 
 Span = tuple[int, int]
 """A half-open range of rows, units or layers: ``(start, stop)``."""
@@ -78,6 +78,8 @@ def divides(op: Op, ranks: int) -> bool:
             return units % ranks == 0
         case Row(inputs=inputs):
             return inputs % ranks == 0
+        case Experts(inner=inner):
+            return inner % ranks == 0
         case Stacked(split=True, sizes=sizes):
             return all(size % ranks == 0 for size in sizes)
         case Heads(split=True) | Attention(split=True):

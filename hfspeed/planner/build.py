@@ -115,6 +115,8 @@ def _instance(
         own = copy.deepcopy(config)
         for part in _configs(own):
             part._attn_implementation = attention
+            if hasattr(part, "_experts_implementation_internal"):
+                part._experts_implementation_internal = "eager"  # what the author wrote, not a kernel of transformers'
         try:
             with place(device), _quiet():
                 return model_class._from_config(own, dtype=dtype)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hfspeed.errors import CheckpointError
 from hfspeed.planner.build import build
+from hfspeed.planner.conversion import Conversion, Part
 from hfspeed.planner.safetensors import Stored, stored
 
 SHOWN = 10
@@ -28,29 +30,21 @@ def resolver(model: Any, state_names: Iterable[str] | None = None) -> Callable[[
     off as needed; the name itself, likewise; ``None`` where the model declares the name ignorable.
     Feed names in sorted order, as transformers does: some of its renames depend on those before.
 
+    A tensor that is a part of others is for `Conversion.assembled`, before its name is asked for here.
+
     Raises (from the function returned):
         UnknownTensorError: nobody knows the name.
-        CheckpointError: transformers would compute the tensor from others.
     """
-    from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+    from transformers.core_model_loading import rename_source_key
 
-    names = dict.fromkeys(model.state_dict() if state_names is None else state_names, True)
-    declared = getattr(type(model), "_checkpoint_conversion_mapping", None) or None
-    mapping = get_model_conversion_mapping(model, key_mapping=declared)
-    renamings = [entry for entry in mapping if isinstance(entry, WeightRenaming)]
-    converters = [entry for entry in mapping if isinstance(entry, WeightConverter)]
-    prefix = model.base_model_prefix or None
+    conversion = Conversion(model)
+    names = conversion.names if state_names is None else dict.fromkeys(state_names, True)
+    prefix = conversion.prefix
     ignored = ignorable(model)
     subject = type(model).__name__
 
     def resolve(name: str) -> str | None:
-        renamed, converter = rename_source_key(name, renamings, converters, prefix, names)
-        if renamed in names and converter is not None:
-            raise CheckpointError(
-                f"{subject}: {name} is converted on loading ({converter} -> {renamed}), which hfspeed does not do; "
-                "load the checkpoint with transformers and save_pretrained(..., save_original_format=False)"
-            )
+        renamed, _ = rename_source_key(name, conversion.renamings, [], prefix, names)
         if renamed in names:
             return str(renamed)
         plain, _ = rename_source_key(name, [], [], prefix, names)
@@ -84,10 +78,11 @@ def check(folder: Path, model_class: type[Any], config: Any) -> dict[str, str]:
     model = build(model_class, config)
     tensors = stored(folder)
     resolve = resolver(model)
-    filled: dict[str, str] = {}
-    faults: list[str] = []
+    made, faults = _parts(model, tensors)
+    filled = {name: part.target for name, part in made.items()}
+    parts = frozenset(made)
     extra: list[str] = []
-    for name in sorted(tensors):
+    for name in sorted(tensors.keys() - parts):
         try:
             target = resolve(name)
         except UnknownTensorError:
@@ -99,15 +94,33 @@ def check(folder: Path, model_class: type[Any], config: Any) -> dict[str, str]:
             filled[name] = target
     quantised = _quantised(config, model, extra)
     faults += _told("extra", [name for name in extra if not quantised(name)])
-    missing = [name for name in _missing(model, set(filled.values())) if not quantised(name)]
+    done = {*filled.values(), *(target for part in made.values() for target in part.targets)}
+    missing = [name for name in _missing(model, done) if not quantised(name)]
     faults += _told("missing", missing)
-    faults += _misshapen(model, filled, tensors, quantised)
+    faults += _misshapen(model, filled, tensors, quantised, parts)
     if faults:
         raise CheckpointError(
             f"{folder} does not fill {model_class.__name__}: {'; '.join(faults)}; check that config.json and the "
             "weights belong together and that the download is complete"
         )
     return filled
+
+
+def _parts(model: Any, tensors: Mapping[str, Stored]) -> tuple[dict[str, Part], list[str]]:
+    """Tensors on disk that are parts of others; and which targets have not as many elements on disk as they should."""
+    conversion = Conversion(model)
+    found = {name: part for name in sorted(tensors) if (part := conversion.part(name)) is not None}
+    elements: dict[str, int] = {}
+    whole: dict[str, Part] = {}
+    for name, part in found.items():
+        elements[part.target] = elements.get(part.target, 0) + math.prod(tensors[name].shape)
+        whole[part.target] = part
+    wrong = [
+        f"{target} is made of tensors that have {elements[target]} elements, the model's has {conversion.sizes[target]}"
+        for target, part in whole.items()
+        if len(part.converter.target_patterns) == 1 and elements[target] != conversion.sizes[target]
+    ]
+    return found, wrong[:SHOWN]
 
 
 def ties(model: Any) -> dict[str, str]:
@@ -130,13 +143,17 @@ def _missing(model: Any, filled: set[str]) -> list[str]:
 
 
 def _misshapen(
-    model: Any, filled: Mapping[str, str], tensors: Mapping[str, Stored], quantised: Callable[[str], bool]
+    model: Any,
+    filled: Mapping[str, str],
+    tensors: Mapping[str, Stored],
+    quantised: Callable[[str], bool],
+    parts: Collection[str],
 ) -> list[str]:
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     return [
         f"{name} in {tensors[name].file.name} is {list(tensors[name].shape)}, the model's is {list(shapes[target])}"
         for name, target in filled.items()
-        if tensors[name].shape != shapes[target] and not quantised(target)
+        if tensors[name].shape != shapes[target] and not quantised(target) and name not in parts
     ][:SHOWN]
 
 

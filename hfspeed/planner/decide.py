@@ -77,7 +77,7 @@ def small_plan(subject: Subject) -> tuple[Plan, Study]:
 def _small(subject: Subject, full: Study, first: Plan) -> tuple[Study, Verdicts]:
     layers = _layers_needed(first)
     config = shrink(subject.config, subject.model_class, layers=layers, windows=full.windows, interface=full.interface)
-    small = study(subject.model_class, config, real=True, interface=full.interface)
+    small = study(subject.model_class, config, real=True, interface=full.interface, shut=full.shut)
     return small, judge(small)
 
 

@@ -18,8 +18,8 @@ from hfspeed.pattern.site import Site
 from hfspeed.plan import Attention, Heads, Local, Norm, Op, Plan, Stacked, Stages, Wrapper
 from hfspeed.planner.destinations import destinations
 from hfspeed.planner.forwards import by_hand, forwards
-from hfspeed.planner.leaves import Splits, ends, kept
-from hfspeed.planner.study import Study
+from hfspeed.planner.leaves import Splits, as_written, ends, kept
+from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.switches import active
 from hfspeed.planner.verdicts import Verdicts
 from hfspeed.planner.wrapper import wrapper
@@ -62,13 +62,14 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
     work = Draft(study, verdicts, wrapper(study.model, study.recording, interface=study.interface))
     work.refusals += study.refusals
     _replacements(work)
+    whole = _closed(work)
     splits = _splits(work)
     _fusions(work, splits)
     _masks(work)
     _stages(work)
     work.ops += ends(study.model, study.twin, work.wrapper.head)
     claimed = frozenset(name for op in work.ops for name in _names(op))
-    work.ops += kept(study.model, claimed, splits)
+    work.ops += kept(study.model, claimed, splits, whole)
     return _plan(work), work
 
 
@@ -87,6 +88,18 @@ def _replacements(work: Draft) -> None:
                 work.refusals.append(no.refusal)
             else:
                 work.ops.append(op)
+
+
+def _closed(work: Draft) -> frozenset[str]:
+    """Modules that are not looked into: what no replacement took stays as written; returns the paths of all."""
+    taken = {op.path for op in work.ops}
+    closed = [call for call in work.calls() if call.closed]
+    for call in closed:
+        if call.path not in taken:
+            op, refusal = as_written(call, TOKENS)
+            work.ops.append(op)
+            work.refusals.append(refusal)
+    return frozenset(call.path for call in closed)
 
 
 def _splits(work: Draft) -> Splits:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
+from hfspeed.graph.hollow import template
 from hfspeed.graph.linear import Shape, shape_of
+from hfspeed.graph.record import Call
 from hfspeed.pattern.probe import CannotProbe, row_scale
+from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Column, Embed, Head, Keep, Op, Row, Whole
 from hfspeed.planner.wrapper import name_of
+from hfspeed.refusal import Reason, Refusal
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,15 @@ def linear(path: str, shape: Shape, splits: Splits) -> Op:
     return Row(*facts) if path in splits.rows else Whole(*facts)
 
 
-def kept(model: nn.Module, claimed: frozenset[str], splits: Splits) -> Iterator[Op]:
-    """Every linear, and every module or lone parameter with weights, that nothing has claimed."""
+def kept(model: nn.Module, claimed: frozenset[str], splits: Splits, whole: Collection[str] = ()) -> Iterator[Op]:
+    """Every linear, and every module or lone parameter with weights, that nothing has claimed.
+
+    ``whole`` are paths that are claimed with all that is below them.
+    """
+    inside = tuple(f"{path}." for path in whole)
     for path, module in model.named_modules():
+        if path in whole or path.startswith(inside):
+            continue
         own = [*module._parameters.items(), *_persistent(module)]
         names = [name for name, value in own if value is not None]
         if not names or path in claimed or any(f"{path}.{name}" in claimed for name in names):
@@ -60,6 +70,16 @@ def kept(model: nn.Module, claimed: frozenset[str], splits: Splits) -> Iterator[
             yield from (Keep(f"{path}.{name}" if path else name) for name in names)
         else:
             yield Keep(path, splits.gathered.get(path, 0))
+
+
+def as_written(call: Call, tokens: int) -> tuple[Keep, Refusal]:
+    """A module that decides by values, kept with all that is below it; and what that costs."""
+    gives = template(call.module, call.args, call.kwargs, tokens)
+    assert gives is not None, f"{call.path} is closed, so its results have shapes"
+    found = f"`{call.cls.__name__}` decides by values and runs as written, outside of compiled graphs and on every rank"
+    help_ = "give the experts a module of their own that takes tokens, chosen experts and weights"
+    told = Refusal("experts", Reason.EXPERTS_AS_WRITTEN, found, call.path, place_of(call), help=help_)
+    return Keep(call.path, gives=gives), told
 
 
 def _persistent(module: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,7 @@ from torch import nn
 
 from hfspeed.errors import RefusedError
 from hfspeed.graph.exact import Exact
+from hfspeed.graph.hollow import template
 from hfspeed.graph.nodes import is_attention
 from hfspeed.graph.positions import forward_code
 from hfspeed.graph.record import Call, Recording, record, recorder
@@ -47,6 +48,7 @@ class Study:
         by_hand: how modules must change that compute attention by hand.
         refusals: modules that do so in a way that cannot be served.
         masks: changes of modules that make masks for them, which nothing reads any more.
+        shut: classes of modules that decide by values, and so are not looked into.
     """
 
     model: Any
@@ -57,6 +59,7 @@ class Study:
     by_hand: dict[str, AttentionEdit] = field(default_factory=dict)
     refusals: tuple[Refusal, ...] = ()
     masks: dict[str, list[Change]] = field(default_factory=dict)
+    shut: frozenset[type[nn.Module]] = frozenset()
 
     @property
     def windows(self) -> frozenset[int]:
@@ -70,7 +73,15 @@ class Study:
         return frozenset(found)
 
 
-def study(model_class: type[Any], config: Any, *, real: bool, seed: int = 0, interface: bool | None = None) -> Study:
+def study(
+    model_class: type[Any],
+    config: Any,
+    *,
+    real: bool,
+    seed: int = 0,
+    interface: bool | None = None,
+    shut: frozenset[type[nn.Module]] = frozenset(),
+) -> Study:
     """Build and record a model.
 
     Args:
@@ -79,12 +90,13 @@ def study(model_class: type[Any], config: Any, *, real: bool, seed: int = 0, int
         real: build it on the CPU in float64 with random weights; else on meta at any size.
         seed: of the random weights.
         interface: whether its attention calls the attention interface; by default that is found out.
+        shut: classes that are not looked into, because the model was planned so on meta, where more are found.
 
     Raises:
         RefusedError: the forward does not run alone.
     """
     if interface is not None:
-        return _study(model_class, config, real, seed, interface)
+        return _study(model_class, config, real, seed, interface, shut)
     failed: RefusedError | None = None
     first: Study | None = None
     try:
@@ -107,7 +119,14 @@ def study(model_class: type[Any], config: Any, *, real: bool, seed: int = 0, int
     return first
 
 
-def _study(model_class: type[Any], config: Any, real: bool, seed: int, interface: bool) -> Study:
+def _study(
+    model_class: type[Any],
+    config: Any,
+    real: bool,
+    seed: int,
+    interface: bool,
+    shut: frozenset[type[nn.Module]] = frozenset(),
+) -> Study:
     if real:
         model = build(model_class, config, device="cpu", dtype=torch.float64, interface=interface)
         randomise(model, seed)
@@ -115,9 +134,9 @@ def _study(model_class: type[Any], config: Any, real: bool, seed: int, interface
     else:
         model = build(model_class, config, device="meta", interface=interface)
         twin = build(model_class, config, device="meta", buffers=True, interface=interface)
-    found = Study(model, twin, Recording(model), real, interface)
+    found = Study(model, twin, Recording(model), real, interface, shut=shut)
     try:
-        found.recording = _run(found, 0)
+        found.recording = _run(found, 0) if real else _opened(found)
         if found.recording.reads and not real:
             _steady(model, found.recording, _run(found, _longest(config)))
         if not interface:
@@ -145,7 +164,20 @@ def _run(found: Study, start: int, tokens: int = TOKENS) -> Recording:
         own = dict(found.twin.named_buffers())
         values |= {buffer: own[n] for n, buffer in model.named_buffers() if n in own and not own[n].is_meta}
     with Exact() if real else nullcontext():
-        return record(model, given, keep_values=real and tokens == TOKENS, values=values)
+        return record(model, given, keep_values=real and tokens == TOKENS, values=values, shut=found.shut)
+
+
+def _opened(found: Study) -> Recording:
+    """A first run on meta. A module that stops it, but runs where there are values, is not looked into."""
+    while True:
+        try:
+            return _run(found, 0)
+        except AUTHOR_ERRORS as error:
+            stopped: list[Call] = getattr(error, "stopped", [])
+            cls = next((c.cls for c in stopped if c.path and template(c.module, c.args, c.kwargs, TOKENS)), None)
+            if cls is None or cls in found.shut:
+                raise
+            found.shut |= {cls}
 
 
 def _again(found: Study, tokens: int, paths: Collection[str], look: Callable[[Call], None]) -> None:

@@ -26,7 +26,7 @@ def wrapper(model: Any, recording: Recording, *, interface: bool = True) -> Wrap
     Raises:
         SubjectError: it has no base model or no output projection of its own.
     """
-    base = model.base_model_prefix
+    base = _base(model)
     inner = getattr(model, base, None)
     if not isinstance(inner, nn.Module) or inner is model:
         raise SubjectError(
@@ -42,6 +42,16 @@ def wrapper(model: Any, recording: Recording, *, interface: bool = True) -> Wrap
     head = name_of(model, model.get_output_embeddings())
     keywords = tuple(name for name in _PASSED if name in parameters)
     return Wrapper(base, keywords, head, _after(recording.calls[""].graph, head), interface)
+
+
+def _base(model: Any) -> str:
+    """The attribute of the base model: as it is declared, else the child that has the token table."""
+    declared: str = model.base_model_prefix
+    if isinstance(getattr(model, declared, None), nn.Module):
+        return declared
+    table = model.get_input_embeddings()
+    holders = [name for name, child in model.named_children() if any(module is table for module in child.modules())]
+    return holders[0] if holders and getattr(model, holders[0]) is not table else declared
 
 
 def name_of(model: nn.Module, part: nn.Module | None) -> str:

@@ -13,8 +13,22 @@ from torch import nn
 
 from hfspeed.errors import PlanError
 from hfspeed.plan import OPS, Op, Plan, rows, shares
-from hfspeed.plan.ops import Attention, Column, Embed, Gated, Head, Heads, Keep, Local, Norm, Row, Stacked, Whole
-from hfspeed.reference import layers
+from hfspeed.plan.ops import (
+    Attention,
+    Column,
+    Embed,
+    Experts,
+    Gated,
+    Head,
+    Heads,
+    Keep,
+    Local,
+    Norm,
+    Row,
+    Stacked,
+    Whole,
+)
+from hfspeed.reference import experts, layers
 from hfspeed.reference.packing import Packing
 from hfspeed.reference.ranks import Alone, Group
 
@@ -184,6 +198,12 @@ def _attention(op: Attention, site: Site) -> None:
         setattr(module, op.sinks, nn.Parameter(site.whole(op, op.sinks, op.heads)[start:stop].clone()))
 
 
+def _experts(op: Experts, site: Site) -> None:
+    tensors = {name: site.whole(op, name, *shape) for name, shape in experts.shapes(op).items()}
+    author = site.root.get_submodule(op.path)
+    site.put(op.path, experts.ExpertShare(op, tensors, author, site.group))
+
+
 def _embed(op: Embed, site: Site) -> None:
     start, stop = shares.vocabulary(op.vocab, site.rank, site.ranks)
     weight = site.whole(op, "weight", op.vocab, op.size)[start:stop].clone()
@@ -227,6 +247,7 @@ BUILDERS: dict[type, Callable[[Any, Site], None]] = {
     Gated: _gated,
     Norm: _norm,
     Attention: _attention,
+    Experts: _experts,
     Embed: _embed,
     Head: _head,
     Keep: _keep,

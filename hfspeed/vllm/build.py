@@ -11,6 +11,7 @@ from hfspeed.plan.ops import (
     Attention,
     Column,
     Embed,
+    Experts,
     Gated,
     Head,
     Heads,
@@ -24,6 +25,7 @@ from hfspeed.plan.ops import (
 from hfspeed.plan.shares import span
 from hfspeed.vllm.layers.attention import attention
 from hfspeed.vllm.layers.embed import embed, head
+from hfspeed.vllm.layers.experts import experts
 from hfspeed.vllm.layers.gated import gated
 from hfspeed.vllm.layers.linear import column, heads, row, stacked, whole
 from hfspeed.vllm.layers.norm import keep, norm
@@ -46,6 +48,7 @@ BUILDERS: dict[type, Callable[[Any, Site], None]] = {
     Gated: gated,
     Norm: norm,
     Attention: attention,
+    Experts: experts,
     Embed: embed,
     Head: head,
     Keep: keep,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from hfspeed.errors import HfspeedError, RefusedError
+from hfspeed.plan import Experts
 from hfspeed.refusal import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -14,9 +16,6 @@ if TYPE_CHECKING:
 
 PEER = "vllm.model_executor.models.transformers"
 """The package of vLLM's own transformers backend: what we stand in for."""
-
-SERVED = "TransformersForCausalLM"
-"""The one backend class whose models hfspeed serves."""
 
 _SHAPES = ("", "MultiModal"), ("", "MoE"), ("ForCausalLM", "EmbeddingModel", "ForSequenceClassification")
 
@@ -106,6 +105,16 @@ def is_quantised(module: nn.Module | None) -> bool:
     return method is not None and not type(method).__name__.startswith("Unquantized")
 
 
+def outside_of_graphs(vllm_config: Any, operation: str) -> None:
+    """Cut compiled graphs at ``operation``, and capture none across it: it reads values on the host."""
+    settings = vllm_config.compilation_config
+    if settings.splitting_ops is not None and operation not in settings.splitting_ops:
+        settings.splitting_ops.append(operation)
+    mode = settings.cudagraph_mode
+    if mode is not None and mode.has_full_cudagraphs():
+        settings.cudagraph_mode = type(mode).PIECEWISE
+
+
 def stage_span(count: int) -> tuple[int, int]:
     """The decoder layers of this pipeline stage, as vLLM divides them (``VLLM_PP_LAYER_PARTITION`` is obeyed)."""
     from vllm.distributed import get_pp_group
@@ -114,3 +123,104 @@ def stage_span(count: int) -> tuple[int, int]:
     group = get_pp_group()
     start, end = get_pp_indices(count, group.rank_in_group, group.world_size)
     return start, end
+
+
+KERNELS = {
+    ("silu", True): "silu",
+    ("gelu", True): "gelu",
+    ("gelu_tanh", True): "gelu_tanh",
+    ("silu", False): "silu_no_mul",
+    ("gelu", False): "gelu_no_mul",
+    ("gelu_tanh", False): "gelu_tanh_no_mul",
+    ("relu2", False): "relu2_no_mul",
+}
+"""vLLM's names of plain forms, by activation and whether there is a gate."""
+
+
+def kernel_name(op: Experts, ranks: int) -> str | None:
+    """The name vLLM has for what ``op`` does between up and down; ``None`` if no kernel here has the form."""
+    from vllm.platforms import current_platform
+
+    if op.weighs_input:
+        return None
+    name = None
+    if op.limit is None and op.alpha == 1.0 and op.beta == 0.0:
+        name = KERNELS.get((op.act, op.gated))
+    elif op.gated and (op.act, op.limit, op.alpha, op.beta) == ("silu", 7.0, 1.702, 1.0):
+        name = "swigluoai"
+    if name is None or bool(op.up_bias) != bool(op.down_bias) or not current_platform.is_cpu():
+        return name if name is None or bool(op.up_bias) == bool(op.down_bias) else None
+    narrow = name == "swigluoai" and (op.inner // ranks) % 32
+    known = name in {"silu", "gelu", "gelu_tanh", "swigluoai"}
+    return name if known and op.inputs % 32 == 0 and not narrow else None
+
+
+def expert_kernel(
+    op: Experts, kernel: str, chosen: Callable[..., Any], prefix: str, quant_config: Any, *, sharded: bool
+) -> Any:
+    """A runner of fused experts, which asks ``chosen`` who was chosen."""
+    from vllm.model_executor.layers.fused_moe import FusedMoEFactory
+
+    runner = FusedMoEFactory(
+        num_experts=op.count,
+        top_k=op.top_k,
+        hidden_size=op.inputs,
+        intermediate_size=op.inner,
+        renormalize=False,
+        quant_config=quant_config,
+        prefix=prefix,
+        custom_routing_function=chosen,
+        activation=kernel,
+        has_bias=bool(op.up_bias),
+        is_sequence_parallel=sharded,
+        ckpt_names=("gate_proj", "down_proj", "up_proj" if op.gated else None),
+    )
+    _obey_expert_map(runner.routed_experts)
+    return runner
+
+
+def _obey_expert_map(held: Any) -> None:
+    """Let vLLM's CPU kernels leave out the experts of other ranks.
+
+    They take no expert map and read beyond their weights for a number that is not theirs, so numbers are made
+    local ones, and what is not here weighs nothing.
+    """
+    from vllm.platforms import current_platform
+
+    method = held.quant_method
+    if not current_platform.is_cpu() or not held.use_ep or getattr(method, "experts_cls", None) is None:
+        return
+
+    original: Any = method.experts_cls
+
+    def apply(self: Any, **given: Any) -> Any:
+        """As the kernel's own, on local numbers."""
+        if given["expert_map"] is not None:
+            local = given["expert_map"][given["topk_ids"].long()]
+            away = local < 0
+            given["topk_ids"] = local.masked_fill(away, 0).to(given["topk_ids"].dtype)
+            given["topk_weights"] = given["topk_weights"].masked_fill(away, 0.0)
+            given["expert_map"] = None
+        return original.apply(self, **given)
+
+    method.experts_cls = type(f"Mapped{original.__name__}", (original,), {"apply": apply})
+
+
+def share_of_experts(held: Any) -> tuple[int, int]:
+    """Which share of each expert's width this process holds, and of how many."""
+    parallel = held.moe_config.moe_parallel_config
+    return parallel.tp_rank, parallel.tp_size
+
+
+def sharded_tokens(value: Any) -> Any:
+    """This rank's share of tokens ``[tokens, size]``, where each rank of a group sends its own to the experts."""
+    from vllm.model_executor.models.utils import sequence_parallel_chunk
+
+    return sequence_parallel_chunk(value)
+
+
+def whole_tokens(value: Any, count: int) -> Any:
+    """The tokens of all ranks; undoes `sharded_tokens`."""
+    from vllm.distributed import tensor_model_parallel_all_gather
+
+    return tensor_model_parallel_all_gather(value, 0)[:count]

@@ -11,9 +11,10 @@ from torch import nn
 from vllm.model_executor.model_loader.weight_utils import default_weight_loader, maybe_remap_kv_scale_name
 
 from hfspeed.errors import CheckpointError, PlanError
-from hfspeed.plan import Heads, Plan, Stacked
+from hfspeed.plan import Experts, Heads, Plan, Stacked
 from hfspeed.plan.rows import Run, order
 from hfspeed.planner.checkpoint import resolver
+from hfspeed.planner.conversion import Conversion
 from hfspeed.vllm.stages import is_here
 from hfspeed.vllm.versions import is_quantised
 
@@ -51,10 +52,12 @@ class Loader:
     def __init__(self, plan: Plan, author: nn.Module, *, strict: bool) -> None:
         self.subject = plan.architecture
         self.resolve = resolver(author)
+        self.conversion = Conversion(author)
         self.shapes = {name: tuple(value.shape) for name, value in author.state_dict().items()}
         self.strict = strict
         self.slots = _slots(plan, author)
         self.modules = _modules(self.slots)
+        self.experts = _experts(plan)
         self.ties = {tie.source: tie.target for tie in plan.ties}
 
     def load(self, root: nn.Module, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
@@ -66,10 +69,11 @@ class Loader:
             PlanError: the plan names a parameter that was not built.
         """
         values = dict(root.named_parameters(remove_duplicate=False)) | dict(root.named_buffers(remove_duplicate=False))
+        self._settle(root)
         self._check_built(root, values)
         filled: dict[Slot, str] = {}
         extra: dict[str, str] = {}
-        for name, tensor in weights:
+        for name, tensor in self.conversion.assembled(weights):
             source, slots = self._place_of(name, values, extra)
             for slot in slots:
                 if not is_quantised(_holder(root, slot)):
@@ -85,6 +89,15 @@ class Loader:
             raise CheckpointError(self._told(missing, extra))
         self.strict = False
         return _all_names(values, filled)
+
+    def _settle(self, root: nn.Module) -> None:
+        """Fused experts are held under vLLM's names, which their layer knows once it is built."""
+        for path, sources in self.experts.items():
+            layer = root.get_submodule(path) if is_here(root, f"{path}.x") else None
+            homes: dict[str, str] = getattr(layer, "homes", {})
+            for name, source in sources.items():
+                if name in homes:
+                    self.slots[source] = [Slot(f"{path}.{homes[name]}", name)]
 
     def _check_built(self, root: nn.Module, values: dict[str, Any]) -> None:
         """Raise for slots that do not exist, though their module is on this stage: nothing would ever fill them."""
@@ -203,6 +216,16 @@ def _slots(plan: Plan, author: nn.Module) -> dict[str, list[Slot]]:
     for name in _persistent(author):
         slots.setdefault(name, [Slot(name)])
     return slots
+
+
+def _experts(plan: Plan) -> dict[str, dict[str, str]]:
+    """Path of experts -> the author's name of a parameter there -> its name in the state dict."""
+    found: dict[str, dict[str, str]] = {op.path: {} for op in plan.ops if isinstance(op, Experts)}
+    for weight in plan.weights:
+        path, _, name = weight.target.rpartition(".")
+        if path in found:
+            found[path][name] = weight.source
+    return found
 
 
 def _persistent(author: nn.Module) -> Iterator[str]:

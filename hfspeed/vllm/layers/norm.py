@@ -11,6 +11,7 @@ from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
 
 from hfspeed.plan import Keep, Norm
 from hfspeed.plan.shares import span
+from hfspeed.vllm.outside import outside
 from hfspeed.vllm.site import Site
 
 
@@ -27,6 +28,8 @@ def norm(op: Norm, site: Site) -> None:
 
 def keep(op: Keep, site: Site) -> None:
     """The author's module, or bare parameter, as it stands; where its input is split, on the whole of it."""
+    if op.gives:
+        outside(site.root.get_submodule(op.path), site.prefix(op.path), op.gives, site)
     if op.units:
         gather(site.root.get_submodule(op.path), op.units, site)
 

@@ -1,4 +1,4 @@
-"""The classes vLLM loads: one that serves, and one for every other backend name, which refuses.
+"""The classes vLLM loads: those that serve, and one for every other backend name, which refuses.
 
 A package, so that vLLM's model-info cache, which hashes the package, sees every file of it. The names are
 vLLM's: it compares them to know that the transformers backend is in use.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from hfspeed.vllm.models.causal import TransformersForCausalLM
+from hfspeed.vllm.models.mixture import TransformersMoEForCausalLM
 from hfspeed.vllm.models.refusing import refusing
 
-__all__ = ["TransformersForCausalLM"]
+__all__ = ["TransformersForCausalLM", "TransformersMoEForCausalLM"]
 
 
 def __getattr__(name: str) -> Any:

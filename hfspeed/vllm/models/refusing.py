@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 WANTED = {
     "MultiModal": "a multimodal model",
-    "MoE": "a mixture of experts",
     "EmbeddingModel": "an embedding model",
     "ForSequenceClassification": "a classifier",
 }
@@ -57,8 +56,8 @@ class Refusing(nn.Module):
 def not_served(vllm_config: Any, what: str) -> HfspeedError:
     """The error for a model, or a use of one, that is none of ours."""
     return HfspeedError(
-        f"{vllm_config.model_config.model} is {what}; hfspeed serves text-only causal language models with dense "
-        "layers; set HFSPEED=off for vLLM's own backend"
+        f"{vllm_config.model_config.model} is {what}; hfspeed serves text-only causal language models; "
+        "set HFSPEED=off for vLLM's own backend"
     )
 
 

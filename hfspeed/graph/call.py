@@ -1,0 +1,64 @@
+"""What one run of a model is written down as: a call per module, with its arguments, result and dataflow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx, nn
+
+
+def written(value: Any) -> Any:
+    """Stands in a graph for: this tensor was written to, through itself or through a view of it."""
+    return value
+
+
+def closed(*given: Any, **named: Any) -> Any:
+    """Stands in a graph for all that a module does which nobody looks into."""
+    raise NotImplementedError("a name in graphs, never run")
+
+
+@dataclass
+class Call:
+    """One call of one module.
+
+    Attributes:
+        path: dotted name in the model; the model itself is ``""``.
+        module: the instance called.
+        args / kwargs: what it was called with (tensors are copies if values are kept).
+        output: what it returned.
+        graph: its dataflow; ``call_module`` targets are paths relative to the model.
+    Every node has ``meta``: ``value`` (the tensor, kept alive), ``span`` (`Span` or ``None``), ``stack`` (the frames
+    it was computed in) and ``shadow`` (the value of a meta tensor, where it depends on no weights, else ``None``).
+    """
+
+    path: str
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    graph: fx.Graph
+    output: Any = None
+
+    @property
+    def cls(self) -> type[nn.Module]:
+        """The author's class."""
+        return type(self.module)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody looked inside: the module decides by values, which meta tensors do not have."""
+        return any(node.target is closed for node in self.graph.nodes)
+
+
+@dataclass
+class Recording:
+    """All calls of one run, in the order in which they began; ``again`` lists later calls of a path.
+
+    ``reads`` are the plain values that the author's code read off tensors, with the module that did.
+    """
+
+    model: nn.Module
+    calls: dict[str, Call] = field(default_factory=dict)
+    again: dict[str, list[Call]] = field(default_factory=dict)
+    reads: list[tuple[str, Any]] = field(default_factory=list)
+    output: Any = None

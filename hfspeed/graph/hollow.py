@@ -1,0 +1,143 @@
+"""What a module would return that decides by values: it is run on zeros that take no memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from hfspeed.graph.tensors import tensors
+
+_KNOWN: dict[tuple[object, ...], Any] = {}
+_TOLD: dict[tuple[object, ...], tuple[str, ...] | None] = {}
+
+
+def on_meta(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of ``module(*args, **kwargs)``, on meta as its arguments are.
+
+    Its shapes must not hang on values; see `template`, which finds out. Weights and arguments are zeros.
+
+    Raises:
+        Whatever the author's forward raises on zeros.
+    """
+    shapes = [(name, tuple(tensor.shape), tensor.dtype) for name, tensor in _named(module)]
+    given = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors((args, kwargs))]
+    key = (type(module), repr(shapes), repr(given))
+    if key not in _KNOWN:
+        with torch._C.DisableTorchFunction():
+            _KNOWN[key] = moved(hollow(module)(*zeros(args), **zeros(kwargs)), "meta")
+    with torch._C.DisableTorchFunction():
+        return moved(_KNOWN[key], "meta", anew=True)
+
+
+def template(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], tokens: int) -> tuple[str, ...] | None:
+    """What ``module`` gives for any number of tokens: ``("Tx64", "1xTx8_float32")``; ``None`` if that hangs on values.
+
+    Args:
+        module: on meta or with values; it is run on zeros.
+        args: what it was called with for ``tokens`` tokens.
+        kwargs: the same by name.
+        tokens: a number that is no other size in the arguments.
+
+    A tensor of another dtype than the first argument's has it behind ``_``; ``none`` stands for no tensor. ``T`` is
+    the number of tokens, ``2T`` twice that.
+    """
+    shapes = [(tuple(one.shape), str(one.dtype)) for one in tensors((args, kwargs))]
+    key = (type(module), repr([tuple(one.shape) for _, one in _named(module)]), repr(shapes), tokens)
+    if key not in _TOLD:
+        _TOLD[key] = _template(module, args, kwargs, tokens)
+    return _TOLD[key]
+
+
+def _template(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], tokens: int) -> tuple[str, ...] | None:
+    first = next((one.dtype for one in tensors((args, kwargs)) if one.is_floating_point()), torch.float32)
+    many, few = (_results(module, sized(args, tokens, count), sized(kwargs, tokens, count)) for count in (tokens, 5))
+    if many is None or few is None or len(many) != len(few):
+        return None
+    told = [_told(one, other, tokens, first) for one, other in zip(many, few, strict=True)]
+    return None if None in told else tuple(str(one) for one in told)
+
+
+def sized(value: Any, tokens: int, count: int) -> Any:
+    """Zeros like ``value``, with dimensions of ``tokens`` made ``count``."""
+    if isinstance(value, torch.Tensor):
+        return torch.zeros([count if size == tokens else size for size in value.shape], dtype=value.dtype)
+    if isinstance(value, Mapping):
+        return {key: sized(item, tokens, count) for key, item in value.items()}
+    if type(value) in {tuple, list}:
+        return type(value)(sized(item, tokens, count) for item in value)
+    return value
+
+
+def _results(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor | None] | None:
+    """A tensor alone, or the tensors of a tuple of more than one; ``None`` for anything else, or if it does not run."""
+    try:
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            found = hollow(module)(*args, **kwargs)
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError):
+        return None
+    if isinstance(found, torch.Tensor):
+        return [found]
+    plain = type(found) is tuple and len(found) > 1
+    return list(found) if plain and all(one is None or isinstance(one, torch.Tensor) for one in found) else None
+
+
+def _told(one: torch.Tensor | None, other: torch.Tensor | None, tokens: int, dtype: torch.dtype) -> str | None:
+    if one is None or other is None:
+        return "none" if one is other else None
+    if one.ndim != other.ndim or one.dtype != other.dtype:
+        return None
+    sizes = []
+    for size, less in zip(one.shape, other.shape, strict=True):
+        if size * 5 == less * tokens and size:
+            sizes.append(f"{size // tokens if size > tokens else ''}T")
+        elif size == less:
+            sizes.append(str(size))
+        else:
+            return None
+    kind = "" if one.dtype == dtype else f"_{str(one.dtype).removeprefix('torch.')}"
+    return "x".join(sizes) + kind
+
+
+def hollow(module: nn.Module) -> nn.Module:
+    """A copy of ``module`` on the CPU whose parameters and buffers are zeros, each of one number's memory."""
+    twin = copy.copy(module)
+    twin._parameters = {
+        name: None if one is None else nn.Parameter(_zero(one), requires_grad=False)
+        for name, one in module._parameters.items()
+    }
+    twin._buffers = {name: None if one is None else _zero(one) for name, one in module._buffers.items()}
+    twin._modules = {name: None if one is None else hollow(one) for name, one in module._modules.items()}
+    return twin
+
+
+def zeros(value: Any) -> Any:
+    """``value`` with every tensor replaced by zeros on the CPU."""
+    if isinstance(value, torch.Tensor):
+        return torch.zeros(value.shape, dtype=value.dtype)
+    if isinstance(value, Mapping):
+        return {key: zeros(item) for key, item in value.items()}
+    if type(value) in {tuple, list}:
+        return type(value)(zeros(item) for item in value)
+    return value
+
+
+def moved(value: Any, device: str, *, anew: bool = False) -> Any:
+    """``value`` with every tensor on ``device``; with ``anew`` none of them the same object as before."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty_like(value, device=device) if anew else value.to(device)
+    if type(value) in {tuple, list}:
+        return type(value)(moved(item, device, anew=anew) for item in value)
+    return value
+
+
+def _zero(like: torch.Tensor) -> torch.Tensor:
+    return torch.zeros((), dtype=like.dtype).expand(like.shape)
+
+
+def _named(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from module.named_parameters()
+    yield from module.named_buffers()
