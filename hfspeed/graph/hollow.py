@@ -61,6 +61,19 @@ def _template(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], 
     return None if None in told else tuple(str(one) for one in told)
 
 
+def fits(gives: tuple[str, ...], output: Any, tokens: int) -> bool:
+    """Whether ``output``, for ``tokens`` tokens, has the shapes that `template` says."""
+    found = [output] if isinstance(output, torch.Tensor) else list(output)
+    sizes = [told.partition("_")[0].replace("T", f"*{tokens}") for told in gives]
+    wanted = [None if size == "none" else tuple(_number(one) for one in size.split("x")) for size in sizes]
+    return wanted == [None if one is None else tuple(one.shape) for one in found]
+
+
+def _number(told: str) -> int:
+    factor, _, tokens = told.partition("*")
+    return int(factor or 1) * int(tokens or 1)
+
+
 def sized(value: Any, tokens: int, count: int) -> Any:
     """Zeros like ``value``, with dimensions of ``tokens`` made ``count``."""
     if isinstance(value, torch.Tensor):

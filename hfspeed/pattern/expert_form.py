@@ -27,8 +27,8 @@ ACTS: Final[dict[ExpertAct, Callable[[torch.Tensor, float], torch.Tensor]]] = {
 }
 SMALL: Final = 1 << 18
 """Elements of one parameter above which a smaller twin is run in the module's place."""
-SCALES: Final = (1.0, 0.1, 30.0, 1e4)
-"""Of the tokens: what is clamped, and what is not."""
+SCALES: Final = (1.0, 0.1, 30.0, 1e4, 1e8)
+"""Of the tokens: what is clamped, be it at a large number, and what is not."""
 TOKENS: Final = 6
 BOUND: Final = 1e-9
 _SEED: Final = 20_023
@@ -247,10 +247,11 @@ def _constants(module: nn.Module) -> list[float]:
         if cls is nn.Module:
             break
         for method in vars(cls).values():
+            found += [method] if isinstance(method, (int, float)) else []
             code = getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
             found += [c for c in code.co_consts if isinstance(c, (int, float))] if code is not None else []
     sizes = {n for p in module.parameters() for n in p.shape}
-    return list(dict.fromkeys(float(v) for v in found if type(v) is not bool and 0 < v < 1e4 and v not in sizes))
+    return list(dict.fromkeys(float(v) for v in found if type(v) is not bool and 0 < v < 1e7 and v not in sizes))
 
 
 def _explains(op: Experts, sample: Sample) -> bool:

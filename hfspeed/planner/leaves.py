@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from hfspeed.graph.hollow import template
+from hfspeed.errors import RefusedError
+from hfspeed.graph.hollow import fits, template
 from hfspeed.graph.linear import Shape, shape_of
 from hfspeed.graph.record import Call
 from hfspeed.pattern.probe import CannotProbe, row_scale
@@ -75,7 +76,9 @@ def kept(model: nn.Module, claimed: frozenset[str], splits: Splits, whole: Colle
 def as_written(call: Call, tokens: int) -> tuple[Keep, Refusal]:
     """A module that decides by values, kept with all that is below it; and what that costs."""
     gives = template(call.module, call.args, call.kwargs, tokens)
-    assert gives is not None, f"{call.path} is closed, so its results have shapes"
+    if gives is None or not fits(gives, call.output, tokens):
+        found = f"what `{call.cls.__name__}` returns has shapes that hang on values, so nobody can look past it"
+        raise RefusedError(call.path, (Refusal("experts", Reason.CANNOT_RUN, found, call.path, place_of(call)),))
     found = f"`{call.cls.__name__}` decides by values and runs as written, outside of compiled graphs and on every rank"
     help_ = "give the experts a module of their own that takes tokens, chosen experts and weights"
     told = Refusal("experts", Reason.EXPERTS_AS_WRITTEN, found, call.path, place_of(call), help=help_)

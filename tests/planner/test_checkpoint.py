@@ -123,17 +123,12 @@ def test_renames_that_transformers_declares() -> None:
     assert resolve("model.language_model.norm.weight") == "model.norm.weight"
 
 
-def test_a_tensor_that_transformers_would_compute_is_refused() -> None:
-    subject = load("hrm_text")
-    model = build(subject.model_class, shrink(subject.config, subject.model_class, layers=1))
-    with pytest.raises(CheckpointError, match="is converted on loading"):
-        resolver(model)("model.H_module.layers.0.mlp.gate_up_proj.weight")
-
-
-def test_the_way_out_of_a_conversion_works(tmp_path: Path) -> None:
-    subject = load("hrm_text")
+@pytest.mark.parametrize("family", ["hrm_text", "qwen3_moe", "gpt_oss"])
+@pytest.mark.parametrize("original", [True, False])
+def test_what_transformers_converts_on_loading(tmp_path: Path, family: str, original: bool) -> None:
+    subject = load(family)
     small = shrink(subject.config, subject.model_class, layers=1)
-    build(subject.model_class, small, device="cpu").save_pretrained(tmp_path, save_original_format=False)
+    build(subject.model_class, small, device="cpu").save_pretrained(tmp_path, save_original_format=original)
     assert check(tmp_path, subject.model_class, small)
 
 

@@ -1,0 +1,93 @@
+"""Modules that decide by values: what they return on meta, and what is written down of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hfspeed.graph.hollow import fits, on_meta, template
+from hfspeed.graph.record import record
+
+
+class Chooses(nn.Module):
+    """Runs one linear or the other for each row, and says how it chose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor, flag: bool = True) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        y = torch.zeros_like(x)
+        for row in (x.sum(-1) > 0).nonzero()[:, 0].tolist():
+            y[row] = self.one(x[row])
+        return y, None, x.argmax(-1).repeat_interleave(2)
+
+
+class Filters(nn.Module):
+    """How many rows come out hangs on values."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[(x.sum(-1) > 0).nonzero()[:, 0]]
+
+
+class Root(nn.Module):
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block, self.last = block, nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.block(x)[0])
+
+
+def test_shapes_for_any_number_of_tokens() -> None:
+    with torch.device("meta"):
+        module = Chooses()
+    given = torch.empty(9, 16, device="meta")
+    assert template(module, (given,), {}, 9) == ("Tx16", "none", "2T_int64")
+    assert [tuple(one.shape) for one in on_meta(module, (given,), {}) if one is not None] == [(9, 16), (18,)]
+    assert on_meta(module, (given,), {})[0] is not on_meta(module, (given,), {})[0]
+
+
+class Cuts(nn.Module):
+    """Every third row, which no number of tokens times something is."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[::3]
+
+
+def test_a_size_that_hangs_on_values_is_seen_once_there_are_values() -> None:
+    gives = template(Filters(), (torch.empty(9, 16),), {}, 9)
+    assert gives is not None
+    assert not fits(gives, Filters()(torch.arange(-64, 80.0).view(9, 16)), 9)
+    assert fits(("Tx16", "none", "2T_int64"), (torch.empty(9, 16), None, torch.empty(18)), 9)
+    assert not fits(("Tx16",), (torch.empty(9, 8),), 9)
+
+
+def test_a_size_that_is_no_multiple_has_no_shape() -> None:
+    assert template(Cuts(), (torch.empty(9, 16),), {}, 9) is None
+
+
+def test_what_stopped_a_run_is_told_and_can_be_shut() -> None:
+    with torch.device("meta"):
+        root = Root(Chooses())
+    given = {"x": torch.empty(9, 16, device="meta")}
+    with pytest.raises(Exception, match="meta") as error:
+        record(root, given)
+    assert [call.path for call in error.value.stopped] == ["block", ""]
+    recording = record(root, given, shut={Chooses})
+    assert list(recording.calls) == ["", "block", "last"]
+    assert recording.calls["block"].closed
+    assert not recording.calls["last"].closed
+    assert tuple(recording.output.shape) == (9, 8)
+
+
+def test_with_values_it_runs_as_written() -> None:
+    root = Root(Chooses())
+    x = torch.randn(9, 16)
+    with torch.no_grad():
+        wanted = root(x)
+    recording = record(root, {"x": x}, shut={Chooses}, keep_values=True)
+    assert torch.equal(recording.output, wanted)
+    assert "block.one" not in recording.calls
+    assert len([n for n in recording.calls["block"].graph.nodes if n.op == "call_function"]) == 3
