@@ -10,14 +10,19 @@ if TYPE_CHECKING:
     from hfspeed.plan import Plan
 
 
-def possible(plan: Plan, *, ranks: int, stages: int) -> None:
-    """Check a layout.
+def possible(plan: Plan, *, ranks: int, stages: int, spread: int = 1) -> None:
+    """Check a layout; ``spread`` is among how many ranks whole experts are spread.
 
     Raises:
         UsageError: the plan rules it out; the message has its refusals, or the sizes that do not divide.
     """
-    from hfspeed.plan import laws, text
+    from hfspeed.plan import Experts, laws, text
 
+    counts = [op.count for op in plan.ops if isinstance(op, Experts)]
+    if spread > min(counts, default=1):
+        has = f"layers with {min(counts)} experts" if counts else "no experts that can be spread"
+        told = "\n".join(f"  {line}" for line in text.refused(one for one in plan.refusals if one.wanted == "experts"))
+        raise UsageError(f"--ep {spread}: {plan.architecture} has {has}" + (f":\n{told}" if told else ""))
     asked = f"--tp {ranks} --pp {stages}"
     for wanted, able, axes in (
         (ranks > 1, plan.tensor, {"tensor"}),

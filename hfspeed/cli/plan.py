@@ -14,6 +14,9 @@ def plan(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A local folder or the name of a model.")],
     tp: Annotated[int, typer.Option("--tp", min=1, metavar="N", help="Tell what each of N ranks holds.")] = 1,
     pp: Annotated[int, typer.Option("--pp", min=1, metavar="N", help="Tell where N pipeline stages are cut.")] = 1,
+    ep: Annotated[
+        int, typer.Option("--ep", min=1, metavar="N", help="Tell which experts each of N ranks holds whole.")
+    ] = 1,
     form: Annotated[
         Literal["text", "json"], typer.Option("--format", help="Text for people, JSON for programs.")
     ] = "text",
@@ -33,6 +36,7 @@ def plan(
 
     with Console(stderr=True).status(f"planning {model}"):
         decided, _ = planned(load(model, trust_remote_code=trust_remote_code))
-    possible(decided, ranks=tp, stages=pp)
-    told = json.dumps(decided, indent=2) + "\n" if form == "json" else text.render(decided, ranks=tp, stages=pp)
+    possible(decided, ranks=tp, stages=pp, spread=ep)
+    shown = text.render(decided, ranks=tp, stages=pp, spread=ep)
+    told = json.dumps(decided, indent=2) + "\n" if form == "json" else shown
     sys.stdout.write(told)

@@ -27,6 +27,9 @@ def verify(
     pp: Annotated[
         str | None, typer.Option("--pp", metavar="N,…", help="Numbers of stages; 1,2 where the model can be cut.")
     ] = None,
+    ep: Annotated[
+        str | None, typer.Option("--ep", metavar="N,…", help="Numbers of ranks that hold whole experts.")
+    ] = None,
     dtype: Annotated[str, typer.Option("--dtype", metavar="TYPE,…", help="What to compute in.")] = "float64",
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
@@ -48,10 +51,16 @@ def verify(
     try:
         with progress.status(f"planning {model}, shrunken"):
             plan, small = small_plan(load(model, trust_remote_code=trust_remote_code))
+        for count in _numbers(ep, "--ep") or []:
+            possible(plan, ranks=1, stages=1, spread=count)
         for kind, (count, cut) in product(dtypes, _cases(plan, ranks, stages)):
             with progress.status(f"{kind}, {count} ranks, {cut} stages"):
                 proofs = _proven(plan, small.model, count, cut, kind)
             print(_equal(proofs, count, cut, kind))
+        for kind, count in product(dtypes, _numbers(ep, "--ep") or []):
+            with progress.status(f"{kind}, {count} ranks of whole experts"):
+                proofs = _proven(plan, small.model, count, 1, kind, spread=True)
+            print(_equal(proofs, count, 1, kind, spread=True))
     except Mismatch as error:
         _unequal(model, error)
     except RefusedError as error:
@@ -87,20 +96,21 @@ def _cases(plan: Plan, ranks: list[int] | None, stages: list[int] | None) -> lis
     return list(product(counts, cuts))
 
 
-def _proven(plan: Plan, model: Any, count: int, cut: int, kind: str) -> list[Proof]:
+def _proven(plan: Plan, model: Any, count: int, cut: int, kind: str, *, spread: bool = False) -> list[Proof]:
     import torch
 
     from hfspeed.emit import emitted
     from hfspeed.planner.prove import prove
 
-    return prove(plan, model, emitted(plan), ranks=(count,), stages=(cut,), dtype=getattr(torch, kind))
+    return prove(plan, model, emitted(plan), ranks=(count,), stages=(cut,), dtype=getattr(torch, kind), spread=spread)
 
 
-def _equal(proofs: list[Proof], count: int, cut: int, kind: str) -> str:
+def _equal(proofs: list[Proof], count: int, cut: int, kind: str, *, spread: bool = False) -> str:
     worst = {proof.claim: proof for proof in proofs}
     hidden, logits = worst["hidden states"], worst["logits"]
+    ranks = _many(count, "rank") + " of whole experts" * spread
     return (
-        f"equal: {kind}, {_many(count, 'rank')}, {_many(cut, 'stage')}: hidden states within {hidden.error:.1e}, "
+        f"equal: {kind}, {ranks}, {_many(cut, 'stage')}: hidden states within {hidden.error:.1e}, "
         f"logits within {logits.error:.1e}, allowed {logits.bound:.0e}"
     )
 

@@ -5,33 +5,28 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from hfspeed.graph.exact import Exact
+from hfspeed.pattern.expert_math import ACTS, computed
 from hfspeed.pattern.probe import CannotProbe, run
-from hfspeed.plan import ExpertAct, Experts
+from hfspeed.plan import Experts
 
-ACTS: Final[dict[ExpertAct, Callable[[torch.Tensor, float], torch.Tensor]]] = {
-    "silu": lambda x, alpha: x * torch.sigmoid(alpha * x),
-    "gelu": lambda x, _: F.gelu(x),
-    "gelu_tanh": lambda x, _: F.gelu(x, approximate="tanh"),
-    "relu2": lambda x, _: F.relu(x).square(),
-    "relu": lambda x, _: F.relu(x),
-}
-SMALL: Final = 1 << 18
-"""Elements of one parameter above which a smaller twin is run in the module's place."""
+SMALL: Final = 1 << 24
+SMALL_EACH: Final = 1 << 18
+"""Elements of one parameter, and of one expert's part of it, above which a smaller twin is run in its place."""
 SCALES: Final = (1.0, 0.1, 30.0, 1e4, 1e8)
 """Of the tokens: what is clamped, be it at a large number, and what is not."""
 TOKENS: Final = 6
 BOUND: Final = 1e-9
 _SEED: Final = 20_023
+_KNOWN: dict[tuple[object, ...], tuple[Experts | str, list[object]]] = {}
 
 
 @dataclass(frozen=True)
@@ -43,38 +38,6 @@ class Sample:
     ids: torch.Tensor
     weights: torch.Tensor
     results: tuple[torch.Tensor, ...]
-
-
-def computed(op: Experts, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """What each chosen expert gives, before weights: ``[tokens, top_k, inputs]``.
-
-    Args:
-        op: says how; its ``path``, ``takes`` and ``weighs_input`` are not read.
-        tensors: parameters by name.
-        x: ``[tokens, top_k, inputs]``.
-        ids: ``[tokens, top_k]``, each below ``count``.
-    """
-
-    def through(names: tuple[str, ...], biases: tuple[str, ...], value: torch.Tensor) -> torch.Tensor:
-        parts = [torch.einsum("tki,tkio->tko", value, _matrix(op, tensors[name])[ids]) for name in names]
-        if biases:
-            parts = [part + tensors[name][ids] for part, name in zip(parts, biases, strict=True)]
-        return torch.cat(parts, -1)
-
-    hidden = between(op, through(op.up, op.up_bias, x))
-    return through((op.down,), (op.down_bias,) if op.down_bias else (), hidden)
-
-
-def between(op: Experts, value: torch.Tensor) -> torch.Tensor:
-    """From gate and up ``[..., 2 * inner]``, or up alone, to what down reads: ``[..., inner]``."""
-    if not op.gated:
-        up = value if op.limit is None else value.clamp(max=op.limit)
-        return ACTS[op.act](up, op.alpha)
-    halves = (value[..., ::2], value[..., 1::2]) if op.interleaved else value.chunk(2, -1)
-    gate, up = halves[::-1] if op.swapped else halves
-    if op.limit is not None:
-        gate, up = gate.clamp(max=op.limit), up.clamp(-op.limit, op.limit)
-    return ACTS[op.act](gate, op.alpha) * (up + op.beta if op.beta else up)
 
 
 def expert_form(module: nn.Module, path: str, takes: tuple[str, ...], inputs: int, top_k: int) -> Experts:
@@ -90,9 +53,38 @@ def expert_form(module: nn.Module, path: str, takes: tuple[str, ...], inputs: in
     Raises:
         CannotProbe: it is none of those that an `Experts` describes; says why.
     """
+    facts, kept = _facts(module)
+    key = (type(module), facts, takes, inputs, top_k)
+    if key not in _KNOWN:
+        try:
+            _KNOWN[key] = _expert_form(module, takes, inputs, top_k), kept
+        except CannotProbe as why:
+            _KNOWN[key] = str(why), kept
+    found = _KNOWN[key][0]
+    if isinstance(found, str):
+        raise CannotProbe(found)
+    return replace(found, path=path)
+
+
+def _facts(module: nn.Module) -> tuple[str, list[object]]:
+    """All that two modules of one class can differ in, and what has to stay alive so that it is not mistaken."""
+    shapes = [(name, tuple(parameter.shape)) for name, parameter in module.named_parameters()]
+    told, kept = [repr(shapes)], []
+    for name, child in module.named_modules():
+        for key, value in vars(child).items():
+            if key.startswith("_") or key == "training":
+                continue
+            plain = isinstance(value, (bool, int, float, str, type(None)))
+            kept += [] if plain else [value]
+            told.append(f"{name}.{key}={value!r}" if plain else f"{name}.{key} is {id(value)}")
+        told.append(f"{name}: {type(child).__module__}.{type(child).__qualname__}")
+    return "; ".join(told), kept
+
+
+def _expert_form(module: nn.Module, takes: tuple[str, ...], inputs: int, top_k: int) -> Experts:
     found: Experts | None = None
     shapes = _shapes(module)
-    for one in list(_roles(shapes, path, takes, inputs, top_k)):
+    for one in list(_roles(shapes, "", takes, inputs, top_k)):
         sizes = _sizes(one, shapes)
         for size in sizes:
             measured = _measured(module, _resized(one, size), one, size)
@@ -160,7 +152,7 @@ def _biases(
 def _sizes(op: Experts, shapes: dict[str, tuple[int, ...]]) -> list[tuple[int, int]]:
     """Widths of token and expert to run twins with: the module's own, or two pairs of small ones."""
     largest = max(torch.Size(shape).numel() for shape in shapes.values())
-    if largest <= SMALL:
+    if largest <= SMALL and largest <= SMALL_EACH * op.count:
         return [(op.inputs, op.inner)]
     if {op.count, op.top_k} & {op.inputs, op.inner, 2 * op.inner}:
         raise CannotProbe("it is too large to run, and its sizes cannot be told apart")
@@ -279,11 +271,6 @@ def _skips(twin: nn.Module, op: Experts, sample: Sample) -> bool:
     if not _error(found, wanted) < BOUND:
         raise CannotProbe(f"an expert's number of {op.count} means something")
     return True
-
-
-def _matrix(op: Experts, tensor: torch.Tensor) -> torch.Tensor:
-    """``[count, inputs, outputs]``."""
-    return tensor if op.turned else tensor.transpose(1, 2)
 
 
 def _error(found: torch.Tensor, wanted: torch.Tensor) -> float:

@@ -71,6 +71,13 @@ def cuts(layers: int, stages: int) -> tuple[Span, ...]:
     return tuple(pairwise(starts))
 
 
+def experts(count: int, rank: int, ranks: int) -> Span:
+    """The experts of one of ``ranks`` ranks among which whole experts are spread: the first ones may hold one more."""
+    own, more = divmod(count, ranks)
+    start = rank * own + min(rank, more)
+    return start, start + own + (rank < more)
+
+
 def divides(op: Op, ranks: int) -> bool:
     """Whether ``op`` can be built on this many ranks."""
     match op:

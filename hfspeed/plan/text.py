@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from difflib import unified_diff
 
 from hfspeed.plan import lines, paths, shares
-from hfspeed.plan.ops import Op
+from hfspeed.plan.ops import Experts, Op
 from hfspeed.plan.plan import Plan
 from hfspeed.plan.proof import Proof
 from hfspeed.refusal import Refusal
@@ -16,12 +16,13 @@ TOP = "(top)"
 """Heads the ops that lie in no module of the wrapper."""
 
 
-def render(plan: Plan, *, ranks: int = 1, stages: int = 1, errors: bool = True) -> str:
+def render(plan: Plan, *, ranks: int = 1, stages: int = 1, spread: int = 1, errors: bool = True) -> str:
     """The text of a plan; deterministic, ends with a newline. Blocks equal but for layer numbers are told once.
 
     Args:
         plan: the plan.
         ranks: tell what each of so many ranks holds; the plan must keep law 3 on them.
+        spread: tell which experts each of so many ranks holds whole.
         stages: tell where so many stages are cut; the plan must keep law 4 with them.
         errors: tell how far each proof was off. Rounding differs from machine to machine, so golden files do without.
     """
@@ -29,6 +30,7 @@ def render(plan: Plan, *, ranks: int = 1, stages: int = 1, errors: bool = True) 
         _header(plan, ranks, stages),
         *("\n".join(block) for block in _blocks(plan.ops, ranks)),
         _section("rewritten", _rewritten(plan)),
+        _section("experts", _experts(plan.ops, spread)),
         _section("stages", _stages(plan, stages)),
         _section("wrapper", _wrapper(plan)),
         _section("proofs", _proofs(plan.proofs, errors)),
@@ -139,6 +141,19 @@ def _stages(plan: Plan, count: int) -> Iterator[str]:
             *((*stages.last, plan.wrapper.head) if number == count - 1 else ()),
         ]
         yield f"  {number}: {', '.join(held)}"
+
+
+def _experts(ops: Iterable[Op], ranks: int) -> Iterator[str]:
+    """Which experts of each layer are on which rank."""
+    counts: dict[int, list[str]] = {}
+    for op in ops:
+        if isinstance(op, Experts) and ranks > 1:
+            counts.setdefault(op.count, []).append(op.path)
+    for count, found in counts.items():
+        yield f"{', '.join(paths.merge(found))} over {ranks} ranks"
+        for rank in range(ranks):
+            start, stop = shares.experts(count, rank, ranks)
+            yield f"  {rank}: {start}-{stop - 1}" if stop - start > 1 else f"  {rank}: {start}"
 
 
 def _wrapper(plan: Plan) -> Iterator[str]:

@@ -26,12 +26,13 @@ LONGEST = 2048
 
 @dataclass
 class Contest:
-    """The author's results, and the largest error seen so far."""
+    """The author's results, and the largest error seen so far; with ``spread`` ranks hold whole experts."""
 
     plan: Plan
     model: nn.Module
     classes: ModuleType | None
     dtype: torch.dtype
+    spread: bool = False
     witness: Witness = field(default_factory=Witness)
     prompts: list[torch.Tensor] = field(default_factory=list)
     hidden: list[torch.Tensor] = field(default_factory=list)
@@ -91,7 +92,7 @@ class Contest:
 
     def ours(self, count: int, cut: int, name: str, rows: list[Row]) -> None:
         """One way to serve the plan, compared with the author on every rank."""
-        how = f"{many(count, 'rank')}, {many(cut, 'stage')}, {name}"
+        how = f"{many(count, 'rank')}{' of whole experts' * self.spread}, {many(cut, 'stage')}, {name}"
         witnesses = [Witness() for _ in range(count)]
 
         def serve(rank: int, group: Group) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -116,9 +117,11 @@ class Contest:
         self, rank: int, group: Group, cut: int, rows: list[Row], witness: Witness
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         plan, hidden, logits = self.plan, [], []
+        place: dict[str, Any] = {"rank": rank, "ranks": group.size, "group": group}
+        if self.spread:
+            place = {"spread": group}
         chain: list[Any] = [
-            build(plan, self.model, self.classes, rank=rank, ranks=group.size, group=group, stage=(number, cut))
-            for number in range(cut)
+            build(plan, self.model, self.classes, stage=(number, cut), **place) for number in range(cut)
         ]
         done = [0] * len(self.prompts)
         with ExitStack() as stack:
@@ -143,7 +146,8 @@ class Contest:
         cuts = sorted({cut for _, cut in cases})
         method = (
             f"author's forward against the plan, {str(self.dtype).removeprefix('torch.')}, "
-            f"ranks {' '.join(map(str, counts))}, stages {' '.join(map(str, cuts))}, packed and token by token"
+            f"ranks {' '.join(map(str, counts))}{' of whole experts' * self.spread}, "
+            f"stages {' '.join(map(str, cuts))}, packed and token by token"
         )
         final = max(self.errors["hidden states"], self.errors["logits"])
         found = {name: self.errors[name] for name in ("hidden states", "logits")} | self.worst

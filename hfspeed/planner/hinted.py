@@ -5,7 +5,7 @@ from __future__ import annotations
 from hfspeed.graph.record import Call
 from hfspeed.hints import truth
 from hfspeed.hints.hint import Hint, read
-from hfspeed.plan import Attention, Heads, Norm, Plan, Stacked
+from hfspeed.plan import Attention, Experts, Heads, Keep, Norm, Plan, Stacked
 from hfspeed.planner.study import Study
 from hfspeed.refusal import Reason, Refusal
 
@@ -34,6 +34,8 @@ def _untrue(hint: Hint, call: Call, plan: Plan) -> Refusal | None:
         return _attention(hint, call, plan)
     if hint.kind == "gated_mlp":
         return _gated(hint, call, plan)
+    if hint.kind == "experts":
+        return _experts(hint, call, plan)
     return None
 
 
@@ -56,6 +58,38 @@ def _gated(hint: Hint, call: Call, plan: Plan) -> Refusal | None:
             found = "gate and up are " + ", ".join(f"`{part}`" for part in op.parts)
             return truth.untrue(hint, call.cls.__name__, found)
     return None
+
+
+def _experts(hint: Hint, call: Call, plan: Plan) -> Refusal | None:
+    """The block has experts, the ones it says; its router leads to them, and what is shared does not."""
+    name, parts = call.cls.__name__, {role: hint.name(role) for role in ("router", "experts", "shared")}
+    fused = {op.path for op in plan.ops if isinstance(op, Experts)}
+    written = {op.path for op in plan.ops if isinstance(op, Keep) and op.gives}
+    here = {path for path in fused | written if path == call.path or path.startswith(f"{call.path}.")}
+    if not here:
+        return truth.untrue(hint, name, f"`{name}` sends no tokens to experts that are chosen for them")
+    if call.path in here or not fused & here:
+        return None  # nobody looked inside; the plan says so
+    if (said := parts["experts"]) and f"{call.path}.{said}" not in here:
+        found = ", ".join(f"`{path.removeprefix(f'{call.path}.')}`" for path in sorted(here))
+        return truth.untrue(hint, name, f"`{said}` are no experts; those of `{name}` are {found}")
+    ahead = _ahead(call, fused & here)
+    for role, leads in (("router", True), ("shared", False)):
+        if (said := parts[role]) and (f"{call.path}.{said}" in ahead) != leads:
+            what = "does not choose the experts" if leads else "comes before the experts, so not every token passes it"
+            return truth.untrue(hint, name, f"`{said}` {what}")
+    return None
+
+
+def _ahead(call: Call, experts: set[str]) -> set[str]:
+    """Paths of the children whose results reach the experts."""
+    ahead, left = set(), [node for node in call.graph.nodes if node.op == "call_module" and node.target in experts]
+    while left:
+        for node in left.pop().all_input_nodes:
+            if node not in ahead:
+                ahead.add(node)
+                left.append(node)
+    return {str(node.target) for node in ahead if node.op == "call_module"}
 
 
 def _has(plan: Plan, kind: type, path: str) -> bool:

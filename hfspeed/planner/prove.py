@@ -31,6 +31,7 @@ def prove(
     ranks: Sequence[int] = (1, 2),
     stages: Sequence[int] = (1, 2),
     dtype: torch.dtype = torch.float64,
+    spread: bool = False,
 ) -> list[Proof]:
     """Compare the author's model with the plan, built in plain torch.
 
@@ -45,6 +46,7 @@ def prove(
         ranks: numbers of ranks.
         stages: numbers of pipeline stages.
         dtype: what is computed in. In float64, inner casts to float32 are widened too.
+        spread: ranks hold whole experts, and all else whole.
 
     Returns:
         A proof of the whole, of each rewritten forward, and of each kind of fused op (see `laws.claim`).
@@ -56,13 +58,13 @@ def prove(
     cases = [
         (count, cut)
         for count, cut in itertools.product(ranks, stages)
-        if (count == 1 or plan.tensor) and (cut == 1 or plan.stages is not None)
+        if (count == 1 or plan.tensor or spread) and (cut == 1 or plan.stages is not None)
     ]
     for count, cut in cases:
-        if broken := [*laws.division(plan, count), *laws.partition(plan, cut)]:
+        if broken := [*(() if spread else laws.division(plan, count)), *laws.partition(plan, cut)]:
             raise PlanError(f"the plan of {plan.architecture} cannot be proven: " + "; ".join(laws.once(broken)))
     with torch.no_grad():
-        contest = Contest(plan, copy.deepcopy(model).to(dtype).eval(), classes, dtype)
+        contest = Contest(plan, copy.deepcopy(model).to(dtype).eval(), classes, dtype, spread)
         contest.author_runs()
         contest.wrapper()
         for count, cut in cases:

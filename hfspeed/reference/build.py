@@ -52,6 +52,7 @@ class Site:
     ranks: int
     group: Group
     packing: Packing
+    spread: Group | None = None
     filled: set[str] = field(default_factory=set)
     transposed: frozenset[str] = frozenset()
 
@@ -72,8 +73,7 @@ class Site:
         if len(found) == 1 and len(shapes) > 1 and found[0].shape[0] == sum(shape[0] for shape in shapes):
             found = list(torch.split(found[0], [shape[0] for shape in shapes]))
         if tuple(tuple(tensor.shape) for tensor in found) != shapes:
-            told = [tuple(tensor.shape) for tensor in found]
-            raise PlanError(f"{target}: the author's weights are {told}, the plan says {list(shapes)}")
+            raise PlanError(f"{target}: the author's are {[tuple(one.shape) for one in found]}, planned {list(shapes)}")
         self.filled.add(target)
         return found
 
@@ -100,6 +100,7 @@ def build(
     stage: tuple[int, int] | None = None,
     under: str = "",
     strict: bool = True,
+    spread: Group | None = None,
 ) -> nn.Module:
     """Build one rank of one stage.
 
@@ -113,6 +114,7 @@ def build(
         stage: ``(number, count)`` of a pipeline stage, ``None`` for the whole model.
         under: build only what lies at or below this path; the rest stays the author's.
         strict: require that the plan fills every parameter of what is built.
+        spread: the ranks among which whole experts are spread; else each expert is cut, like all the rest.
 
     Returns:
         The copy, built; its `Packing` is at ``hfspeed_packing``.
@@ -127,7 +129,7 @@ def build(
         slots.setdefault(tie.source, slots.get(tie.target, {}))
     with torch.no_grad():
         root = copy.deepcopy(model)
-        site = Site(root, dict(model.state_dict()), slots, rank, ranks, group or Alone(), Packing())
+        site = Site(root, dict(model.state_dict()), slots, rank, ranks, group or Alone(), Packing(), spread)
         site.transposed = frozenset(weight.source for weight in plan.weights if weight.transposed)
         absent = _cut(plan, root, stage)
         for forward in plan.forwards:
@@ -200,8 +202,7 @@ def _attention(op: Attention, site: Site) -> None:
 
 def _experts(op: Experts, site: Site) -> None:
     tensors = {name: site.whole(op, name, *shape) for name, shape in experts.shapes(op).items()}
-    author = site.root.get_submodule(op.path)
-    site.put(op.path, experts.ExpertShare(op, tensors, author, site.group))
+    site.put(op.path, experts.ExpertShare(op, tensors, site.root.get_submodule(op.path), site.group, site.spread))
 
 
 def _embed(op: Embed, site: Site) -> None:
@@ -264,14 +265,14 @@ def _cut(plan: Plan, root: nn.Module, stage: tuple[int, int] | None) -> set[str]
             raise PlanError(f"{plan.architecture} cannot be cut into {stage[1]} stages")
         return set()
     number, count = stage or (0, 1)
-    start, stop = shares.cuts(stages.count, count)[number]
-    gone = {f"{stages.layers}.{at}" for at in range(stages.count) if not start <= at < stop}
+    own = range(*shares.cuts(stages.count, count)[number])
+    gone = {f"{stages.layers}.{at}" for at in range(stages.count) if at not in own}
     gone.update(stages.first if number > 0 else ())
     gone.update((*stages.last, plan.wrapper.head) if number < count - 1 else ())
     for path in gone:
         above, _, name = path.rpartition(".")
-        in_tuple = stages.tuple_output and above == stages.layers
-        setattr(root.get_submodule(above), name, layers.Absent(root.get_submodule(path), tuple_output=in_tuple))
+        absent = layers.Absent(root.get_submodule(path), tuple_output=stages.tuple_output and above == stages.layers)
+        setattr(root.get_submodule(above), name, absent)
     root.get_submodule(stages.decoder).hands_on = number < count - 1  # type: ignore[assignment]
     return gone
 

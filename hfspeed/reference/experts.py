@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from hfspeed.pattern.expert_form import computed
+from hfspeed.pattern.expert_math import computed
 from hfspeed.plan import Experts, shares
-from hfspeed.reference.ranks import Group
+from hfspeed.reference.ranks import Alone, Group
 
 
 def shapes(op: Experts) -> dict[str, tuple[int, ...]]:
@@ -26,17 +26,29 @@ def shapes(op: Experts) -> dict[str, tuple[int, ...]]:
 
 
 class ExpertShare(nn.Module):
-    """One rank's share of experts; called as the author's module is.
+    """One rank's share of every expert, or its experts where they are ``spread``; called as the author's module is.
 
     Keeps the author's plain attributes, which the block around it may read.
     """
 
-    def __init__(self, op: Experts, tensors: dict[str, torch.Tensor], author: nn.Module, group: Group) -> None:
+    def __init__(
+        self,
+        op: Experts,
+        tensors: dict[str, torch.Tensor],
+        author: nn.Module,
+        group: Group,
+        spread: Group | None = None,
+    ) -> None:
         super().__init__()
         for name, value in vars(author).items():
             if name not in vars(self) and not name.startswith("_"):
                 setattr(self, name, value)
-        self.op, self.group = op, group
+        self.op, self.group, self.whole = op, spread or group, spread is not None
+        self.first, self.stop = 0, op.count
+        if spread is not None:
+            self.first, self.stop = shares.experts(op.count, spread.rank, spread.size)
+            tensors = {name: tensor[self.first : self.stop] for name, tensor in tensors.items()}
+            group = Alone()
         self.order = list(inspect.signature(type(author).forward).parameters)[1:]
         for name, tensor in tensors.items():
             self.register_parameter(name, nn.Parameter(_own(op, name, tensor, group).clone()))
@@ -48,10 +60,13 @@ class ExpertShare(nn.Module):
         if op.skips:
             nobody = ids >= op.count
             ids, weights = ids.masked_fill(nobody, 0), weights.masked_fill(nobody, 0)
+        if self.whole:
+            away = (ids < self.first) | (ids >= self.stop)
+            ids, weights = (ids - self.first).masked_fill(away, 0), weights.masked_fill(away, 0)
         given = x[:, None].expand(-1, op.top_k, -1)
         given = given * weights[..., None] if op.weighs_input else given
         tensors: dict[str, torch.Tensor] = dict(self.named_parameters())
-        if op.down_bias and self.group.rank > 0:
+        if op.down_bias and self.group.rank > 0 and not self.whole:
             tensors[op.down_bias] = torch.zeros_like(tensors[op.down_bias])  # a sum over ranks has it once
         each = computed(op, tensors, given, ids)
         total = (each if op.weighs_input else each * weights[..., None]).sum(1)

@@ -11,7 +11,7 @@ from torch.nn import functional
 from vllm.distributed import tensor_model_parallel_all_reduce
 from vllm.model_executor.utils import set_weight_attrs
 
-from hfspeed.pattern.expert_form import between
+from hfspeed.pattern.expert_math import between
 from hfspeed.plan import Experts
 from hfspeed.plan.shares import span
 from hfspeed.vllm.outside import outside
