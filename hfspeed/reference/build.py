@@ -73,7 +73,7 @@ class Site:
         if len(found) == 1 and len(shapes) > 1 and found[0].shape[0] == sum(shape[0] for shape in shapes):
             found = list(torch.split(found[0], [shape[0] for shape in shapes]))
         if tuple(tuple(tensor.shape) for tensor in found) != shapes:
-            raise PlanError(f"{target}: the author's are {[tuple(one.shape) for one in found]}, planned {list(shapes)}")
+            raise PlanError(f"{target}: the author's weights are {[(*one.shape,) for one in found]}, not {[*shapes]}")
         self.filled.add(target)
         return found
 

@@ -15,6 +15,7 @@ from hfspeed.plan import Experts, Heads, Plan, Stacked
 from hfspeed.plan.rows import Run, order
 from hfspeed.planner.checkpoint import resolver
 from hfspeed.planner.conversion import Conversion
+from hfspeed.vllm.expert_pieces import ExpertPieces
 from hfspeed.vllm.stages import is_here
 from hfspeed.vllm.versions import is_quantised
 
@@ -53,6 +54,7 @@ class Loader:
         self.subject = plan.architecture
         self.resolve = resolver(author)
         self.conversion = Conversion(author)
+        self.pieces = ExpertPieces(plan, self.conversion)
         self.shapes = {name: tuple(value.shape) for name, value in author.state_dict().items()}
         self.strict = strict
         self.slots = _slots(plan, author)
@@ -73,7 +75,7 @@ class Loader:
         self._check_built(root, values)
         filled: dict[Slot, str] = {}
         extra: dict[str, str] = {}
-        for name, tensor in self.conversion.assembled(weights):
+        for name, tensor in self.conversion.assembled(self.pieces.left(root, weights)):
             source, slots = self._place_of(name, values, extra)
             for slot in slots:
                 if not is_quantised(_holder(root, slot)):
@@ -87,6 +89,8 @@ class Loader:
         missing = self._missing(root, values, filled) if self.strict else []
         if missing or extra:
             raise CheckpointError(self._told(missing, extra))
+        if self.strict:
+            self.pieces.check(root)
         self.strict = False
         return _all_names(values, filled)
 

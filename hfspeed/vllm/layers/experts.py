@@ -16,7 +16,14 @@ from hfspeed.plan import Experts
 from hfspeed.plan.shares import span
 from hfspeed.vllm.outside import outside
 from hfspeed.vllm.site import Site
-from hfspeed.vllm.versions import expert_kernel, kernel_name, sharded_tokens, share_of_experts, whole_tokens
+from hfspeed.vllm.versions import (
+    expert_kernel,
+    is_quantised,
+    kernel_name,
+    sharded_tokens,
+    share_of_experts,
+    whole_tokens,
+)
 
 
 def experts(op: Experts, site: Site) -> None:
@@ -71,7 +78,7 @@ class Fused(Called):
         matrices = dict.fromkeys(op.up, "w13_weight") | {op.down: "w2_weight"}
         biases = dict.fromkeys(op.up_bias, "w13_bias") | ({op.down_bias: "w2_bias"} if op.down_bias else {})
         self.homes = {name: f"runner.routed_experts.{home}" for name, home in {**matrices, **biases}.items()}
-        for home in set(matrices.values()) | set(biases.values()):
+        for home in set() if is_quantised(self.held) else {*matrices.values(), *biases.values()}:
             parameter = getattr(self.held, home)
             parameter.weight_loader = self.load
             parameter.data.zero_()  # kernels may want more rows than there are
