@@ -58,6 +58,21 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"qk_nope_head_dim": 64, "v_head_dim": 64},
     ),
     "mixtral": ("MixtralForCausalLM", {"num_local_experts": 4}),
+    "gpt_oss": (
+        "GptOssForCausalLM",
+        {"num_local_experts": 5, "intermediate_size": 64, "hidden_size": 128, "sliding_window": 16}
+        | {"layer_types": ["full_attention", "sliding_attention"], "num_experts_per_tok": 2},
+    ),
+    "qwen3_moe": (
+        "Qwen3MoeForCausalLM",
+        {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "hidden_size": 128}
+        | {"norm_topk_prob": True},
+    ),
+    "blocks": (
+        "Qwen3MoeForCausalLM",
+        {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "hidden_size": 256}
+        | {"intermediate_size": 256, "head_dim": 64, "norm_topk_prob": True},
+    ),
 }
 
 
@@ -97,6 +112,34 @@ def adapter(folder: Path, checkpoint: Path) -> None:
     targets = sorted({name.rpartition(".")[2] for name in linears})
     config = {"peft_type": "LORA", "r": 8, "lora_alpha": 32, "target_modules": targets, "bias": "none"}
     (folder / "adapter_config.json").write_text(json.dumps(config))
+
+
+def in_blocks(folder: Path, checkpoint: Path) -> None:
+    """Write the checkpoint with the layers' linears and experts in float8, one scale per block of 128 by 128."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = {}
+    for name, value in load_file(checkpoint / "model.safetensors").items():
+        if "_proj.weight" not in name:
+            tensors[name] = value.to(torch.bfloat16)
+            continue
+        blocks = value.unflatten(0, (-1, 128)).unflatten(2, (-1, 128))
+        scale = blocks.abs().amax((1, 3), keepdim=True) / 448
+        tensors[name] = (blocks / scale).flatten(2, 3).flatten(0, 1).to(torch.float8_e4m3fn)
+        tensors[f"{name}_scale_inv"] = scale[:, 0, :, 0].contiguous().float()
+    config = json.loads((checkpoint / "config.json").read_text())
+    config["dtype"] = "bfloat16"
+    config["quantization_config"] = {
+        "quant_method": "fp8",
+        "fmt": "e4m3",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [128, 128],
+        "modules_to_not_convert": ["lm_head", *(f"model.layers.{n}.mlp.gate" for n in range(2))],
+    }
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "expected.json").write_text((checkpoint / "expected.json").read_text())
 
 
 def quantised(folder: Path, checkpoint: Path) -> None:
