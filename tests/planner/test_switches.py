@@ -56,7 +56,7 @@ def test_single_names(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("-gatd", "did you mean `-gated`"),
         ("nonee", "`none`"),
-        ("-zzzzzz", "Known: gated"),
+        ("-zzzzzz", "Known: experts, gated"),
         ("gated", "write `-gated`"),
         ("-attention", "cannot be switched off"),
         ("none,-gated", "no fusion `none`"),
