@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from odd_models import OddConfig, OddForCausalLM, OddMixer, OddModel
+from odd_models import OddConfig, OddForCausalLM, OddModel
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 
 class MixedConfig(OddConfig):
@@ -18,6 +19,29 @@ class MixedConfig(OddConfig):
         sizes = {"width": 48, "n_blocks": 3, "groups": 4, "symbols": 64, "reach": 12, "longest": 128}
         self.crowd, self.picks = crowd, picks
         super().__init__(**{**sizes, **kwargs})
+
+
+class MixedMixer(nn.Module):
+    """Attention whose heads can go over ranks."""
+
+    is_causal = True
+
+    def __init__(self, config: MixedConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.config, self.layer_idx = config, layer_idx
+        self.piece = config.width // config.groups
+        self.ask, self.tell, self.show, self.out = (
+            nn.Linear(config.width, config.width, bias=False) for _ in range(4)
+        )
+        self.reach = config.reach if config.kinds[layer_idx] == "near" else None
+
+    def forward(self, flow: torch.Tensor) -> torch.Tensor:
+        """``[batch, tokens, width]`` to the same."""
+        shape = (*flow.shape[:-1], -1, self.piece)
+        query, key, value = (of(flow).view(shape).transpose(1, 2) for of in (self.ask, self.tell, self.show))
+        interface = ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation]
+        mixed, _ = interface(self, query, key, value, None, scaling=self.piece**-0.5, sliding_window=self.reach)
+        return self.out(mixed.reshape(*flow.shape[:-1], -1))
 
 
 class Member(nn.Module):
@@ -107,7 +131,7 @@ class MixedBlock(nn.Module):
 
     def __init__(self, config: MixedConfig, layer_idx: int, mixture: type[nn.Module]) -> None:
         super().__init__()
-        self.mixer = OddMixer(config, layer_idx)
+        self.mixer = MixedMixer(config, layer_idx)
         self.feed = mixture(config) if layer_idx else Member(config.width, 64)
 
     def forward(self, flow: torch.Tensor) -> torch.Tensor:
