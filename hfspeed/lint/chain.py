@@ -9,6 +9,8 @@ from hfspeed.lint.classes import last_name
 from hfspeed.lint.nodes import walk
 
 CASTS = frozenset({"contiguous", "double", "float", "half", "to", "type", "type_as"})
+ABOUT = frozenset({"device", "dtype", "shape", "size"})
+"""Asked of a value without reading it."""
 FILLS = frozenset({"masked_fill", "masked_fill_"})
 
 
@@ -45,7 +47,7 @@ class Chain:
             return
         if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
             return
-        if any(isinstance(node, ast.Name) and node.id in self.names for node in walk(statement.value)):
+        if self.inside(statement.value):
             self.factor(statement.value)
             self.names.add(target(statement))
 
@@ -88,7 +90,9 @@ class Chain:
 
     def inside(self, node: ast.expr) -> bool:
         """Whether the value is read in ``node``."""
-        return any(isinstance(part, ast.expr) and self.core(part) for part in walk(node))
+        parts = walk(node)
+        about = {part.value for part in parts if isinstance(part, ast.Attribute) and part.attr in ABOUT}
+        return any(isinstance(part, ast.expr) and part not in about and self.core(part) for part in parts)
 
 
 class FromProduct(Chain):

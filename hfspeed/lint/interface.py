@@ -104,7 +104,7 @@ def _measured(facts: Facts, cls: ClassFacts, found: Eager) -> bool:
     given = ast.parse(f"({found.scale}, {found.dropout})")
     scale = {name for node in ast.walk(ast.parse(found.scale)) if (name := on_self(node))}
     said = {name for node in ast.walk(given) if (name := on_self(node))}
-    for name in read | scale:
+    for name in (read | scale) - {"training"}:
         made = " ".join(ast.unparse(one) for owner in facts.lineage(cls) for one in owner.assigned.get(name, []))
         if name in scale and ("torch" in made or not made):
             return False  # a number that is kept in a tensor cannot be read when the model is built

@@ -1,0 +1,161 @@
+"""Attention by hand that was mended computes what it did, by its own code and through the interface of transformers."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from textwrap import indent
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hfspeed.lint.disk import Disk
+from hfspeed.lint.engine import check, read
+from hfspeed.lint.mend import mend
+from hfspeed.lint.settings import Settings
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+HEAD = """\
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers.modeling_utils import PreTrainedModel
+
+
+def repeat_kv(x, times):
+    return x if times == 1 else x[:, :, None].expand(-1, -1, times, -1, -1).flatten(1, 2)
+
+
+class Attention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.head_dim = 8
+        self.scaling = 0.2
+        self.num_key_value_groups = 2
+        self.dropout = 0.1
+        self.q_proj = nn.Linear(32, 32)
+        self.k_proj = nn.Linear(32, {kv})
+        self.v_proj = nn.Linear(32, {kv})
+        self.o_proj = nn.Linear(32, 32)
+        self.attn_dropout = nn.Dropout(0.1)
+        self.table = nn.Parameter(torch.randn(4, 1, 1))
+        self.register_buffer("bias", torch.tril(torch.ones(64, 64, dtype=torch.bool))[None, None], persistent=False)
+
+    def forward(self, hidden_states, attention_mask=None, past_key_values=None):
+        bsz, q_len, _ = hidden_states.shape
+        query_states = self.q_proj(hidden_states).view(bsz, q_len, -1, 8).transpose(1, 2)
+        key_states = self.k_proj(hidden_states).view(bsz, q_len, -1, 8).transpose(1, 2)
+        value_states = self.v_proj(hidden_states).view(bsz, q_len, -1, 8).transpose(1, 2)
+{attention}
+        attn_output = attn_output.transpose(1, 2).reshape(bsz, q_len, -1)
+        return self.o_proj(attn_output), attn_weights
+"""
+GROUPED = """
+key_states = repeat_kv(key_states, self.num_key_value_groups)
+value_states = repeat_kv(value_states, self.num_key_value_groups)
+
+attn_weights = torch.matmul(query_states, key_states.transpose(2, 3)) / math.sqrt(self.head_dim)
+if attn_weights.size() != (bsz, 4, q_len, q_len):
+    raise ValueError("wrong shape")
+# the mask, as long as the keys are
+if attention_mask is not None:
+    attn_weights = attn_weights + attention_mask[:, :, :, : key_states.shape[-2]]
+attn_weights = nn.functional.softmax(attn_weights, dim=-1, dtype=torch.float32).to(query_states.dtype)
+attn_weights = nn.functional.dropout(attn_weights, p=self.dropout, training=self.training)
+attn_output = torch.matmul(attn_weights, value_states)
+"""
+BUFFER = """
+query_length, key_length = query_states.size(-2), key_states.size(-2)
+attn_weights = query_states @ key_states.mT
+causal = self.bias[:, :, key_length - query_length : key_length, :key_length]
+attn_weights = torch.where(causal, attn_weights, torch.finfo(attn_weights.dtype).min)
+attn_weights *= self.scaling
+attn_weights = self.attn_dropout(attn_weights.softmax(-1))
+attn_output = attn_weights @ value_states
+"""
+INLINE = """
+scores = torch.matmul(query_states / 3.0, key_states.transpose(-1, -2))
+scores = scores.masked_fill(~self.bias[:, :, :q_len, :q_len], -1e9)
+attn_weights = None
+attn_output = torch.matmul(F.softmax(scores.float(), dim=-1).type_as(query_states), value_states)
+"""
+KERNEL = """
+attn_weights = None
+attn_output = F.scaled_dot_product_attention(
+    query_states, key_states, value_states, is_causal=True, scale=0.3
+)
+"""
+TABLE = BUFFER.replace("attn_weights *= self.scaling\n", "attn_weights = attn_weights + self.table\n")
+WINDOW = BUFFER.replace("torch.where(causal,", "torch.where(causal & (self.table > 0),")
+
+
+def written(attention: str, kv: int = 32) -> str:
+    return HEAD.format(attention=indent(attention.strip(), " " * 8), kv=kv)
+
+
+def mended(text: str, file: Path) -> str:
+    file.write_text(text)
+    disk = Disk()
+    assert mend(file, disk, Settings(unsafe_fixes=True)).defect == ""
+    disk.write()
+    return file.read_text()
+
+
+def answer(file: Path, implementation: str, mask: Any) -> Any:
+    spec = spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    torch.manual_seed(0)
+    attention = module.Attention(SimpleNamespace(_attn_implementation=implementation)).eval()
+    with torch.no_grad():
+        return attention(torch.randn(2, 9, 32), attention_mask=mask)[0], set(attention.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("attention", "kv", "scale", "masked"),
+    [
+        (GROUPED, 16, "1.0 / math.sqrt(self.head_dim)", True),
+        (BUFFER, 32, "self.scaling", False),
+        (INLINE, 32, None, False),  # the mask of the length of the prompt is a value of the forward
+        (INLINE.replace("q_len", "64").replace("[:, :, :64, :64]", ""), 32, None, False),
+        (KERNEL, 32, "0.3", False),
+    ],
+)
+def test_a_mended_attention_computes_the_same(
+    attention: str, kv: int, scale: str | None, masked: bool, tmp_path: Path
+) -> None:
+    before, after = tmp_path / "before_attention.py", tmp_path / "after_attention.py"
+    before.write_text(written(attention, kv))
+    text = mended(written(attention, kv), after)
+    if scale is None:
+        assert text == before.read_text()
+        return
+    assert f"scaling={scale}" in text
+    assert ("# the mask, as long as the keys are" in text) is (attention == GROUPED)
+    mask = torch.full((9, 9), torch.finfo(torch.float32).min).triu(1)[None, None] if masked else None
+    (old, names), (new, names_after) = answer(before, "eager", mask), answer(after, "eager", mask)
+    assert torch.equal(old, new)
+    assert names == names_after
+    through, _ = answer(after, "sdpa", mask)
+    assert float((through - old).abs().max()) < 1e-5
+    assert mended(text, after) == text
+    assert [one.code for one in check(read(after))] == []
+
+
+@pytest.mark.parametrize(
+    "attention", [TABLE, WINDOW, GROUPED.replace("+ attention_mask", "+ self.table + attention_mask")]
+)
+def test_what_the_interface_cannot_say_is_left_alone(attention: str, tmp_path: Path) -> None:
+    text = written(attention, 16 if "repeat" in attention else 32)
+    file = tmp_path / "modeling_left.py"
+    assert mended(text, file) == text
+    assert [one.code for one in check(read(file))] == ["HFS101"]
