@@ -13,13 +13,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test agreement lint docs serve-docs clean
+.PHONY: help demo test agreement fuzz lint docs serve-docs clean
 
 help:
 	@echo "make demo    set up, then serve an annotated model with vLLM and ask it something"
 	@echo "make test    set up, then lint and run every test"
-	@echo "make agreement   plan every family of transformers, and compare with what the linter says"
 	@echo "make lint    ruff, mypy and the import contracts"
+	@echo "make agreement    plan every family of transformers, and compare with what the linter says"
+	@echo "make fuzz    a hundred thousand broken files through the linter"
 	@echo "make docs    build the documentation into site/"
 	@echo "make clean   remove .venv, caches and what the demo wrote"
 
@@ -35,6 +36,10 @@ test: lint
 # Every family that transformers ships: ten minutes or so.
 agreement: $(READY)
 	HFSPEED_ALL_FAMILIES=1 $(BIN)/python -m pytest tests/lint/test_agreement.py --numprocesses 2 $(PYTEST_FLAGS)
+
+# A hundred thousand broken files through the linter: half an hour or so.
+fuzz: $(READY)
+	HFSPEED_FUZZ=100000 $(BIN)/python -m pytest tests/lint/test_fuzz.py $(PYTEST_FLAGS)
 
 lint: $(READY)
 	$(BIN)/ruff check
