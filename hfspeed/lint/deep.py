@@ -7,6 +7,7 @@ reaches the linter, which waits for a while, reads one JSON answer, and tells wh
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import signal
 import subprocess
@@ -97,11 +98,11 @@ def understood(answer: Answer, model: str) -> Planned:
     if answer.error is not None:
         rule = find("HFS901")
         assert rule is not None
-        return Planned(file, [rule.told(_home(file, model, ""), error=answer.error)])
+        return Planned(file, [rule.told(_ended(_home(file, model, "")), error=answer.error)])
     told: dict[tuple[str, Place, str], Finding] = {}
     for refusal in answer.refusals:
         place = refusal.place or _home(file, model, refusal.module)
-        place = replace(place, file=str(_as_named(place.file, model)))
+        place = _ended(replace(place, file=str(_as_named(place.file, model))))
         finding = lent(by_reason()[refusal.reason], refusal, place, fatal=answer.refused)
         # Every layer of a kind refuses alike; one of them is told.
         told.setdefault((finding.code, finding.place, finding.message), finding)
@@ -115,6 +116,14 @@ def _as_named(file: str, model: str) -> Path:
     if Path(model).exists() and Path(model).resolve() == path.resolve():
         return Path(model)
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _ended(place: Place) -> Place:
+    """With an end: what names none goes to the end of its line."""
+    if place.end_line is not None:
+        return place
+    length = len(linecache.getline(place.file, place.line).rstrip())
+    return replace(place, end_line=place.line, end_column=max(length + 1, place.column))
 
 
 def _home(file: Path | None, model: str, module: str) -> Place:

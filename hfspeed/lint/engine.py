@@ -54,8 +54,10 @@ def parse(text: str, path: Path, disk: Disk | None = None) -> Facts | Finding:
             warnings.simplefilter("ignore")  # what Python thinks of a string's escapes is not ours to tell
             tree = ast.parse(text, str(path))
     except SyntaxError as error:
-        last = text.count("\n") + 1
-        return _unreadable(path, error.msg, min(error.lineno or 1, last), max(error.offset or 1, 1))
+        lines = text.split("\n")
+        line = min(error.lineno or 1, len(lines))
+        column = min(max(error.offset or 1, 1), len(lines[line - 1]) + 1)
+        return _unreadable(path, error.msg, line, column, len(lines[line - 1]) + 1)
     except (ValueError, RecursionError, MemoryError) as error:
         return _unreadable(path, str(error) or "it is nested too deeply")
     gather(tree)
@@ -96,7 +98,8 @@ def told(scanned: Scan, file: str, chosen: Iterable[Rule], planned: Sequence[Fin
     return sorted(heard(found, scanned.directives, file, judged), key=lambda finding: finding.order)
 
 
-def _unreadable(path: Path, error: str, line: int = 1, column: int = 1) -> Finding:
+def _unreadable(path: Path, error: str, line: int = 1, column: int = 1, end: int = 1) -> Finding:
+    """Told from where the parser stopped to the end of that line; at the first character if it did not say."""
     rule = find("HFS001")
     assert rule is not None
-    return rule.told(Place(str(path), line, column), error=error)
+    return rule.told(Place(str(path), line, column, line, max(end, column)), error=error)

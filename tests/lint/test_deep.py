@@ -95,6 +95,7 @@ def test_a_refusal_is_told_in_its_rules_words(monkeypatch: pytest.MonkeyPatch) -
     planned = deep("m.py", trust_remote_code=False, limits=FAST)
     (finding,) = planned.findings
     assert planned.served
+    assert (finding.place.end_line, finding.place.end_column) == (2, 1)
     assert (planned.file, finding.code, finding.place.line) == (Path("m.py"), "HFS205", 2)
     assert finding.message == "`a` is not `b`"
     assert finding.cost == "the projections stay separate GEMMs in `model.layers.0.mlp`"

@@ -86,18 +86,35 @@ https://hfspeed.readthedocs.io/en/stable/rules/HFS101/</failure>
     assert ET.fromstring(report("junit")([odd], []).plain).get("failures") == "1"
 
 
-def test_sarif_is_what_the_public_schema_says(
-    findings: list[Finding], sarif_schema: dict[str, Any], tmp_path: Path
-) -> None:
-    """Also of every rule at once, with all its words and fixes; and the schema does refuse."""
-    jsonschema = pytest.importorskip("jsonschema")
-    every = []
+@pytest.fixture
+def every(tmp_path: Path) -> list[Finding]:
+    """What all rules say at once, with all their words and fixes."""
+    found = []
     for number, rule in enumerate(rules()):
         folder = tmp_path / f"r {number}"
         folder.mkdir()
         for name, text in {**rule.bad.files, rule.bad.path: rule.bad.text}.items():
             (folder / name).write_text(text)
-        every += check(read(folder / rule.bad.path))
+        found += check(read(folder / rule.bad.path))
+    return found
+
+
+def test_json_is_what_its_schema_says(every: list[Finding]) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "check.schema.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    checker = jsonschema.Draft202012Validator(schema)
+    told = json.loads(report("json")(every, []).plain)
+    assert [error.message for error in checker.iter_errors(told)] == []
+    assert {one["fix"]["applicability"] for one in told["findings"] if one["fix"]} == {"safe", "unsafe"}
+    told["findings"][0]["location"]["row"] = 0
+    assert list(checker.iter_errors(told))
+
+
+def test_sarif_is_what_the_public_schema_says(
+    findings: list[Finding], sarif_schema: dict[str, Any], every: list[Finding]
+) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
     checker = jsonschema.Draft7Validator(sarif_schema, format_checker=jsonschema.FormatChecker())
     for listed in (findings, every, []):
         log = json.loads(report("sarif")(listed, ["m.py"]).plain)

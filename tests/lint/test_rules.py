@@ -35,6 +35,8 @@ def test_bad_yields_exactly_the_marked_findings_and_good_none(rule: Rule, tmp_pa
     assert rule.bad.marks()
     assert found_in(rule.good, tmp_path) == []
     for finding in found:
+        place = finding.place
+        assert (place.end_line or 0, place.end_column or 0) >= (place.line, place.column)
         words = finding.message + finding.cost + finding.help
         assert "{" not in words
         assert len(finding.message) <= 100
