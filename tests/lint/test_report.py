@@ -67,7 +67,7 @@ def test_json(findings: list[Finding]) -> None:
     assert told["findings"][1]["fix"] == {
         "applicability": "safe", "message": "a\nb", "edits": [{**edit, "content": "c = 2\n"}]
     }  # fmt: skip
-    assert told["findings"][2]["end_location"] is None
+    assert told["findings"][2]["end_location"] == {"row": 9, "column": 1}
     assert json.loads(report("json")([], []).plain)["findings"] == []
 
 

@@ -43,5 +43,5 @@ def _fix(finding: Finding) -> dict[str, object] | None:
 
 
 def _span(place: Place) -> dict[str, object]:
-    end = {"row": place.end_line, "column": place.end_column} if place.end_line else None
+    end = {"row": place.end_line or place.line, "column": place.end_column or place.column}
     return {"location": {"row": place.line, "column": place.column}, "end_location": end}
