@@ -7,7 +7,7 @@ from hfspeed.example import Example
 from hfspeed.lint.classes import last_name
 from hfspeed.lint.compiled import served
 from hfspeed.lint.facts import Facts
-from hfspeed.lint.finding import Finding
+from hfspeed.lint.finding import Finding, Severity
 from hfspeed.lint.nodes import calls_in, walk
 from hfspeed.lint.rule import Rule
 
@@ -23,7 +23,8 @@ class ExpertsInALoop(Rule):
     since = "0.1"
     message = "`{module}` finds the tokens of each expert in a loop, with `{call}`"
     cost = "the experts of `{module}` run one after another, outside of any graph"
-    help = "keep the experts in a child of their own and decorate its class with use_experts_implementation"
+    help = "give the experts a module of their own that takes tokens, chosen experts and weights"
+    served = (Severity.INFO, "vLLM without hfspeed runs the experts one after another, outside of any graph")
 
     bad = Example("""
         class Block(nn.Module):
@@ -59,15 +60,20 @@ class ExpertsInALoop(Rule):
     """)
 
     def check(self, facts: Facts) -> Iterator[Finding]:
-        """Look for loops that find their tokens, in classes that no decorator takes care of."""
+        """Look for loops that find their tokens, in classes that no decorator takes care of and that route, too."""
         for cls, function in served(facts):
             named = (one.func if isinstance(one, ast.Call) else one for one in cls.node.decorator_list)
-            if any(last_name(one) in KNOWN for one in named):
+            if any(last_name(one) in KNOWN for one in named) or _is_told(function):
                 continue
             for loop in (node for node in walk(function) if isinstance(node, ast.For)):
                 finds = [call for call in calls_in(loop) if _finds(call)]
                 if finds and any(_puts_back(call) for call in calls_in(loop)):
                     yield self.at(facts, finds[0], module=cls.name, call=ast.unparse(finds[0].func))
+
+
+def _is_told(function: ast.FunctionDef) -> bool:
+    """Whether a function is given tokens, chosen experts and weights, so that a kernel can take its place."""
+    return len(function.args.posonlyargs) + len(function.args.args) >= 4
 
 
 def _finds(call: ast.Call) -> bool:
