@@ -104,7 +104,8 @@ main(["check", "good.py"])
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert run.returncode == 0
-    assert re.search(r'only read, not planned: torch( and transformers)? not installed; run: pip install "hfspeed\[torch\]"', run.stderr)
+    told = r'only read, not planned: torch( and transformers)? not installed; run: pip install "hfspeed\[torch\]"'
+    assert re.search(told, run.stderr)
 
 
 def test_the_examples_are_clean() -> None:
