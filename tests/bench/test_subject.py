@@ -35,8 +35,8 @@ def test_presets_say_everything(name: str) -> None:
 
 
 def test_the_published_configurations_are_there() -> None:
-    assert names() == ["cpu-dense", "cpu-dense-tp2", "gpu-235b-fp8-dp8-ep", "gpu-32b-tp2", "gpu-4b"]
-    assert preset("cpu-moe") is None
+    assert names() == ["cpu-dense", "cpu-dense-tp2", "cpu-moe", "gpu-235b-fp8-dp8-ep", "gpu-32b-tp2", "gpu-4b"]
+    assert preset("cpu-none") is None
 
 
 def test_gpus_are_asked_for_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
