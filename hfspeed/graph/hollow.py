@@ -42,8 +42,8 @@ def template(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], t
         kwargs: the same by name.
         tokens: a number that is no other size in the arguments.
 
-    A tensor of another dtype than the first argument's has it behind ``_``; ``none`` stands for no tensor. ``T`` is
-    the number of tokens, ``2T`` twice that.
+    A tensor of another dtype than the first argument's has it behind ``_``; ``none`` stands for nothing, and ``values``
+    for plain values, or tensors among them. ``T`` is the number of tokens, ``2T`` twice that.
     """
     shapes = [(tuple(one.shape), str(one.dtype)) for one in tensors((args, kwargs))]
     key = (type(module), repr([tuple(one.shape) for _, one in _named(module)]), repr(shapes), tokens)
@@ -64,9 +64,14 @@ def _template(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], 
 def fits(gives: tuple[str, ...], output: Any, tokens: int) -> bool:
     """Whether ``output``, for ``tokens`` tokens, has the shapes that `template` says."""
     found = [output] if isinstance(output, torch.Tensor) else list(output)
-    sizes = [told.partition("_")[0].replace("T", f"*{tokens}") for told in gives]
-    wanted = [None if size == "none" else tuple(_number(one) for one in size.split("x")) for size in sizes]
-    return wanted == [None if one is None else tuple(one.shape) for one in found]
+    return len(found) == len(gives) and all(_fits(told, one, tokens) for told, one in zip(gives, found, strict=True))
+
+
+def _fits(told: str, one: Any, tokens: int) -> bool:
+    if told in {"none", "values"} or not isinstance(one, torch.Tensor):
+        return (one is None) == (told == "none") and not isinstance(one, torch.Tensor)
+    sizes = told.partition("_")[0].replace("T", f"*{tokens}").split("x")
+    return tuple(_number(size) for size in sizes) == tuple(one.shape)
 
 
 def _number(told: str) -> int:
@@ -85,8 +90,8 @@ def sized(value: Any, tokens: int, count: int) -> Any:
     return value
 
 
-def _results(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor | None] | None:
-    """A tensor alone, or the tensors of a tuple of more than one; ``None`` for anything else, or if it does not run."""
+def _results(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+    """A tensor alone, or the parts of a tuple of more than one; ``None`` for anything else, or if it does not run."""
     try:
         with torch.no_grad(), torch._C.DisableTorchFunction():
             found = hollow(module)(*args, **kwargs)
@@ -94,13 +99,15 @@ def _results(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return None
     if isinstance(found, torch.Tensor):
         return [found]
-    plain = type(found) is tuple and len(found) > 1
-    return list(found) if plain and all(one is None or isinstance(one, torch.Tensor) for one in found) else None
+    parts = list(found) if type(found) is tuple and len(found) > 1 else []
+    return parts if any(isinstance(one, torch.Tensor) for one in parts) else None
 
 
-def _told(one: torch.Tensor | None, other: torch.Tensor | None, tokens: int, dtype: torch.dtype) -> str | None:
+def _told(one: Any, other: Any, tokens: int, dtype: torch.dtype) -> str | None:
     if one is None or other is None:
         return "none" if one is other else None
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return "values" if type(one) is type(other) else None
     if one.ndim != other.ndim or one.dtype != other.dtype:
         return None
     sizes = []

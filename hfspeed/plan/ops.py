@@ -198,7 +198,8 @@ class Keep:
 
     With ``units`` its input is split over the ranks: they gather it, run it whole, and keep their share.
     With ``gives`` it decides by values, so it and all below it run outside of compiled graphs; ``gives`` are the shapes
-    of its results for ``T`` tokens, as in ``("1xTx64", "Tx8_float32")``: one tensor, or a tuple of several.
+    of its results for ``T`` tokens, as in ``("1xTx64", "Tx8_float32")``: one tensor, or a tuple of several, among which
+    may be ``none`` and plain ``values``.
     """
 
     path: str

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from hfspeed.errors import PlanError
+from hfspeed.errors import PlanError, RefusedError
+from hfspeed.refusal import Reason, Refusal
 from hfspeed.vllm.site import Site
-from hfspeed.vllm.versions import outside_of_graphs
+from hfspeed.vllm.versions import compiles, outside_of_graphs
 
 TENSOR = "T"
 """Stands for a tensor among the arguments told."""
@@ -75,7 +76,17 @@ class Outside:
 
 
 def outside(module: nn.Module, name: str, gives: tuple[str, ...], site: Site) -> None:
-    """Let ``module`` run as one operation; its class and the names of its parameters stay what they are."""
+    """Let ``module`` run as one operation; its class and the names of its parameters stay what they are.
+
+    Raises:
+        RefusedError: it hands on plain values, which no compiled graph can, and the model is to be compiled.
+    """
+    if "values" in gives:
+        if compiles(site.vllm_config):
+            found = f"`{type(module).__name__}` hands on values that it read off tensors, which no compiled graph can"
+            told = Refusal("experts", Reason.CANNOT_RUN, found, name, help="pass --enforce-eager")
+            raise RefusedError(f"{type(site.root).__name__} (--enforce-eager serves it)", (told,))
+        return
     _operation()
     outside_of_graphs(site.vllm_config, "hfspeed::outside")
     run = Outside(module.forward, gives, f"{name}#{id(module)}")

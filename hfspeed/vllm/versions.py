@@ -115,6 +115,12 @@ def outside_of_graphs(vllm_config: Any, operation: str) -> None:
         settings.cudagraph_mode = type(mode).PIECEWISE
 
 
+def compiles(vllm_config: Any) -> bool:
+    """Whether vLLM will compile the model."""
+    mode = vllm_config.compilation_config.mode
+    return not vllm_config.model_config.enforce_eager and mode is not None and int(mode) > 0
+
+
 def stage_span(count: int) -> tuple[int, int]:
     """The decoder layers of this pipeline stage, as vLLM divides them (``VLLM_PP_LAYER_PARTITION`` is obeyed)."""
     from vllm.distributed import get_pp_group
