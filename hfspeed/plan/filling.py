@@ -67,7 +67,8 @@ def _slots(op: Op) -> list[tuple[str, int | None]]:
             return [(f"{op.path}.{name}", None) for name in (("weight", "bias") if op.bias else ("weight",))]
         case Experts():
             held = (*op.up, op.down, *op.up_bias, *([op.down_bias] if op.down_bias else []))
-            return [(f"{op.path}.{name}", None) for name in held]
+            numbers = list(range(op.count)) if op.apart else [None]
+            return [(f"{op.path}.{name}", number) for name in held for number in numbers]
         case Embed():
             return [(f"{op.path}.weight", None)]
         case Norm():

@@ -72,6 +72,7 @@ PHRASES: dict[type, tuple[str, ...]] = {
         "turned?",
         "skips?",
         "weighs_input?",
+        "apart?",
     ),
     Embed: ("{vocab} x {size}", "scale {scale}"),
     Head: ("{vocab} x {size}", BIAS),
@@ -220,7 +221,7 @@ def _pattern(phrase: str, hints: dict[str, Any]) -> str:
             return rf"(?P<{name}>[-+.\w]+(?: \+ [-+.\w]+)*)"
         if "int" in hint:
             return rf"(?P<{name}>-?\d+(?: \+ -?\d+)*)"
-        return rf"(?P<{name}>[-+.\w]+)" if "float" in hint else rf"(?P<{name}>\w+(?: \+ \w+)*)"
+        return rf"(?P<{name}>[-+.\w]+)" if "float" in hint else rf"(?P<{name}>[\w.]+(?: \+ [\w.]+)*)"
 
     return re.sub(r"\\{(\w+)\\}", group, re.escape(phrase))
 

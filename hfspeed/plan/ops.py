@@ -147,7 +147,8 @@ class Experts:
     one half each; ``swapped``: up comes first), or two. Matrices are ``[count, outputs, inputs]``, and
     ``[count, inputs, outputs]`` where ``turned``. With ``limit`` g is at most that, and u within it on both sides;
     ``alpha`` multiplies g inside a silu's sigmoid; ``beta`` is added to u. With ``skips`` an expert's number of
-    ``count`` means none; with ``weighs_input`` weights multiply what an expert reads, not what it gives.
+    ``count`` means none; with ``weighs_input`` weights multiply what an expert reads, not what it gives. ``apart``: the
+    author's is a list of modules, and names are those in each of them; the block was rewritten to call the list.
     """
 
     path: str
@@ -170,6 +171,7 @@ class Experts:
     beta: float = 0.0
     skips: bool = False
     weighs_input: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True)

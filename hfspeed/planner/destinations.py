@@ -8,14 +8,16 @@ import torch
 from torch import nn
 
 from hfspeed.graph.linear import shape_of
-from hfspeed.plan import Heads, Norm, Op, Stacked, Tie, Weight
+from hfspeed.plan import Experts, Heads, Norm, Op, Stacked, Tie, Weight
 from hfspeed.plan.filling import LINEAR
 
 
 def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...], tuple[Tie, ...]]:
     """Weights and ties; the first name of a shared tensor is the one that is loaded."""
+    ops = tuple(ops)
     parts: dict[str, tuple[str, int | None]] = {}
     norms, linears = set(), set()
+    lists = [op.path for op in ops if isinstance(op, Experts) and op.apart]
     for op in ops:
         if isinstance(op, LINEAR):
             linears.add(op.path)
@@ -33,6 +35,9 @@ def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...
             ties.append(Tie(name, first[id(tensor)]))
             continue
         first[id(tensor)] = name
+        if listed := _listed(name, lists):
+            weights.append(Weight(name, *listed))
+            continue
         module, _, leaf = name.rpartition(".")
         path, number = parts.get(module, (module, None))
         turned = path in linears and leaf == "weight" and _turned(model.get_submodule(module))
@@ -40,6 +45,15 @@ def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...
             leaf = "weight"  # its only parameter, whatever the author calls it
         weights.append(Weight(name, f"{path}.{leaf}" if path else leaf, number, turned))
     return tuple(weights), tuple(ties)
+
+
+def _listed(name: str, lists: list[str]) -> tuple[str, int] | None:
+    """Where a tensor of one expert of a list goes: the same name without the number, and the number."""
+    for path in lists:
+        if name.startswith(f"{path}."):
+            number, _, rest = name[len(path) + 1 :].partition(".")
+            return f"{path}.{rest}", int(number)
+    return None
 
 
 def _turned(module: nn.Module) -> bool:

@@ -12,8 +12,11 @@ from hfspeed.axes import pipeline, tensor
 from hfspeed.axes.tensor import Block
 from hfspeed.graph.nodes import linears
 from hfspeed.graph.record import Call
+from hfspeed.pattern.expert_list import NOTE as NOTES
+from hfspeed.pattern.expert_list import listed
 from hfspeed.pattern.fusion import apply
 from hfspeed.pattern.masks import NOTE
+from hfspeed.pattern.probe import CannotProbe
 from hfspeed.pattern.site import Site
 from hfspeed.plan import Attention, Heads, Local, Norm, Op, Plan, Stacked, Stages, Wrapper
 from hfspeed.planner.destinations import destinations
@@ -94,12 +97,39 @@ def _closed(work: Draft) -> frozenset[str]:
     """Modules that are not looked into: what no replacement took stays as written; returns the paths of all."""
     taken = {op.path for op in work.ops}
     closed = [call for call in work.calls() if call.closed]
+    paths = {call.path for call in closed}
     for call in closed:
-        if call.path not in taken:
+        if call.path in taken:
+            continue
+        if (path := _list_of_experts(work, call)) is not None:
+            paths = paths - {call.path} | {path}
+        else:
             op, refusal = as_written(call, TOKENS)
             work.ops.append(op)
             work.refusals.append(refusal)
-    return frozenset(call.path for call in closed)
+    return frozenset(paths)
+
+
+def _list_of_experts(work: Draft, call: Call) -> str | None:
+    """Let a block call its list of experts at once, if it may; the path of the list."""
+    verdict = work.verdicts.of(call)
+    work.refusals += [verdict.refusal.at(call.path)] if verdict.refusal else []
+    switched_on = any(one.name == "experts" for one in active().replacements)
+    try:
+        found = listed(call) if verdict.fused and switched_on and call.path not in work.study.recording.again else None
+    except CannotProbe as why:
+        told = Refusal("experts", Reason.EXPERTS_AS_WRITTEN, f"the list stays as written: {why}", call.path)
+        work.refusals.append(told)
+        return None
+    if found is None:
+        return None
+    site = work.sites.setdefault(call.path, Site(call))
+    site.ops.append(found.op)
+    site.changes += found.changes
+    site.notes.append(NOTES.format(name=found.name))
+    site.promised.append(found.name)
+    work.ops.append(found.op)
+    return found.op.path
 
 
 def _splits(work: Draft) -> Splits:

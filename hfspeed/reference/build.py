@@ -108,9 +108,7 @@ def build(
         plan: what was decided.
         model: the author's ``ForCausalLM`` with real weights; copied, not changed.
         classes: the emitted module; ``None`` when the plan rewrites no forward.
-        rank: which rank this is.
-        ranks: how many there are.
-        group: how it meets the others; needed for more than one.
+        rank / ranks / group: which rank this is, of how many, and how it meets the others.
         stage: ``(number, count)`` of a pipeline stage, ``None`` for the whole model.
         under: build only what lies at or below this path; the rest stays the author's.
         strict: require that the plan fills every parameter of what is built.
@@ -201,8 +199,10 @@ def _attention(op: Attention, site: Site) -> None:
 
 
 def _experts(op: Experts, site: Site) -> None:
-    tensors = {name: site.whole(op, name, *shape) for name, shape in experts.shapes(op).items()}
-    site.put(op.path, experts.ExpertShare(op, tensors, site.root.get_submodule(op.path), site.group, site.spread))
+    author, tensors = site.root.get_submodule(op.path), experts.whole(op, site.parts)
+    built = experts.ExpertShare(op, tensors, author, site.group, site.spread)
+    site.put(op.path, built)
+    site.filled.update(f"{op.path}.{name}" for name, _ in built.named_parameters())
 
 
 def _embed(op: Embed, site: Site) -> None:
@@ -271,8 +271,8 @@ def _cut(plan: Plan, root: nn.Module, stage: tuple[int, int] | None) -> set[str]
     gone.update((*stages.last, plan.wrapper.head) if number < count - 1 else ())
     for path in gone:
         above, _, name = path.rpartition(".")
-        absent = layers.Absent(root.get_submodule(path), tuple_output=stages.tuple_output and above == stages.layers)
-        setattr(root.get_submodule(above), name, absent)
+        in_tuple = stages.tuple_output and above == stages.layers
+        setattr(root.get_submodule(above), name, layers.Absent(root.get_submodule(path), tuple_output=in_tuple))
     root.get_submodule(stages.decoder).hands_on = number < count - 1  # type: ignore[assignment]
     return gone
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,6 +24,20 @@ def shapes(op: Experts) -> dict[str, tuple[int, ...]]:
     found = dict.fromkeys(op.up, matrix(wide, op.inputs)) | {op.down: matrix(op.inputs, op.inner)}
     found |= dict.fromkeys(op.up_bias, (op.count, wide))
     return found | ({op.down_bias: (op.count, op.inputs)} if op.down_bias else {})
+
+
+def whole(op: Experts, parts: Callable[..., list[torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """The author's parameters, every expert's in one tensor.
+
+    Args:
+        op: says which.
+        parts: gives the tensors of one parameter, of the shapes it is asked for.
+    """
+    found = {}
+    for name, shape in shapes(op).items():
+        held = parts(op, name, (shape[1:],) * op.count if op.apart else (shape,))
+        found[name] = torch.stack(held) if op.apart else held[0]
+    return found
 
 
 class ExpertShare(nn.Module):
@@ -49,9 +64,9 @@ class ExpertShare(nn.Module):
             self.first, self.stop = shares.experts(op.count, spread.rank, spread.size)
             tensors = {name: tensor[self.first : self.stop] for name, tensor in tensors.items()}
             group = Alone()
-        self.order = list(inspect.signature(type(author).forward).parameters)[1:]
+        self.order = list(op.takes) if op.apart else list(inspect.signature(type(author).forward).parameters)[1:]
         for name, tensor in tensors.items():
-            self.register_parameter(name, nn.Parameter(_own(op, name, tensor, group).clone()))
+            self.register_parameter(name.replace(".", "__"), nn.Parameter(_own(op, name, tensor, group).clone()))
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """``[tokens, inputs]``: the weighted sum over each token's experts."""
@@ -65,7 +80,7 @@ class ExpertShare(nn.Module):
             ids, weights = (ids - self.first).masked_fill(away, 0), weights.masked_fill(away, 0)
         given = x[:, None].expand(-1, op.top_k, -1)
         given = given * weights[..., None] if op.weighs_input else given
-        tensors: dict[str, torch.Tensor] = dict(self.named_parameters())
+        tensors: dict[str, torch.Tensor] = {n.replace("__", "."): p for n, p in self.named_parameters()}
         if op.down_bias and self.group.rank > 0 and not self.whole:
             tensors[op.down_bias] = torch.zeros_like(tensors[op.down_bias])  # a sum over ranks has it once
         each = computed(op, tensors, given, ids)

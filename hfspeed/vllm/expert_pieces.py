@@ -38,10 +38,15 @@ class ExpertPieces:
         for name, tensor in weights:
             part = self._part(name) if held else None
             path = part.target.rpartition(".")[0] if part else ""
-            if part is None or path not in held:
-                yield name, tensor
+            if part is not None and path in held:
+                numbers = re.findall(r"\.(\d+)\.", name[len(_common(name, path)) :])
+                target = part.target.rpartition(".")[2]
+                role = self._role(self.ops[path], target, part)
+                self._load(held[path], path, name, role, int(numbers[0]) if len(numbers) == 1 else -1, tensor)
+            elif (one := self._of_list(name)) is not None and one[0] in held:
+                self._load(held[one[0]], one[0], name, one[1], one[2], tensor)
             else:
-                self._load(held[path], path, part, name, tensor)
+                yield name, tensor
 
     def check(self, root: nn.Module) -> None:
         """Raise unless every role of every expert has come, with its scales.
@@ -71,20 +76,28 @@ class ExpertPieces:
         above, _, leaf = name.rpartition(".")
         return self.conversion.part(name if leaf == "weight" else f"{above}.weight")
 
-    def _load(self, held: Any, path: str, part: Part, name: str, tensor: torch.Tensor) -> None:
-        op = self.ops[path]
-        target, leaf = part.target.rpartition(".")[2], name.rpartition(".")[2]
-        numbers = re.findall(r"\.(\d+)\.", name[len(_common(name, path)) :])
-        home = ("w2_" if target == op.down else "w13_") + leaf
+    def _of_list(self, name: str) -> tuple[str, str, int] | None:
+        """Path, role and number of an expert in a list of modules, by a tensor's name."""
+        for path, op in self.ops.items():
+            if op.apart and name.startswith(f"{path}."):
+                number, _, rest = name[len(path) + 1 :].partition(".")
+                weight = f"{rest.rpartition('.')[0]}.weight"
+                if weight == op.down:
+                    return path, ROLES["down"], int(number)
+                if weight in op.up:
+                    return path, ROLES["gate" if op.up.index(weight) == 0 else "up"], int(number)
+        return None
+
+    def _load(self, held: Any, path: str, name: str, role: str, number: int, tensor: torch.Tensor) -> None:
+        home = ("w2_" if role == ROLES["down"] else "w13_") + name.rpartition(".")[2]
         parameter = getattr(held, home, None)
-        if len(numbers) != 1 or parameter is None:
+        if number < 0 or parameter is None:
             raise CheckpointError(
                 f"{self.subject}: {name} is of experts that are quantised, and vLLM's layer has no place for it; "
                 "serve the weights unquantised"
             )
-        role = self._role(op, target, part)
-        parameter.weight_loader(parameter, tensor, f"{path}.{home}", shard_id=role, expert_id=int(numbers[0]))
-        self.loaded.setdefault(f"{path}.{home}", set()).add((role, int(numbers[0])))
+        parameter.weight_loader(parameter, tensor, f"{path}.{home}", shard_id=role, expert_id=number)
+        self.loaded.setdefault(f"{path}.{home}", set()).add((role, number))
 
     def _role(self, op: Experts, target: str, part: Part) -> str:
         if target == op.down:

@@ -100,8 +100,8 @@ class Loader:
             layer = root.get_submodule(path) if is_here(root, f"{path}.x") else None
             homes: dict[str, str] = getattr(layer, "homes", {})
             for name, source in sources.items():
-                if name in homes:
-                    self.slots[source] = [Slot(f"{path}.{homes[name]}", name)]
+                if (own := name.rpartition(":")[2]) in homes:
+                    self.slots[source] = [Slot(f"{path}.{homes[own]}", name)]
 
     def _check_built(self, root: nn.Module, values: dict[str, Any]) -> None:
         """Raise for slots that do not exist, though their module is on this stage: nothing would ever fill them."""
@@ -223,12 +223,13 @@ def _slots(plan: Plan, author: nn.Module) -> dict[str, list[Slot]]:
 
 
 def _experts(plan: Plan) -> dict[str, dict[str, str]]:
-    """Path of experts -> the author's name of a parameter there -> its name in the state dict."""
+    """Path of experts -> the author's name of a parameter there, or of one expert's -> its name in the state dict."""
     found: dict[str, dict[str, str]] = {op.path: {} for op in plan.ops if isinstance(op, Experts)}
     for weight in plan.weights:
-        path, _, name = weight.target.rpartition(".")
-        if path in found:
-            found[path][name] = weight.source
+        above = next((one for one in found if weight.target.startswith(f"{one}.")), None)
+        if above is not None:
+            name = weight.target[len(above) + 1 :]
+            found[above][name if weight.part is None else f"{weight.part}:{name}"] = weight.source
     return found
 
 

@@ -15,6 +15,7 @@ from hfspeed.planner.load import Subject, load
 from hfspeed.refusal import Reason
 
 sys.path.insert(0, str(Path(__file__).parent))
+import listed
 import mixtures
 
 
@@ -28,8 +29,36 @@ def planned(model_class: type[Any]) -> Plan:
     return decide(Subject(model_class.__name__, None, config, model_class, Path(mixtures.__file__)))
 
 
-def test_experts_in_a_loop_over_a_list_stay_as_written() -> None:
+def test_a_loop_over_a_list_becomes_one_call() -> None:
     plan = planned(mixtures.ListedForCausalLM)
+    found = next(op for op in plan.ops if isinstance(op, Experts))
+    assert (found.path, found.up, found.down) == ("trunk.tower.1.feed.crew", ("w1.weight", "w3.weight"), "w2.weight")
+    (forward,) = [forward for forward in plan.forwards if forward.base == "ListOfMembers"]
+    assert "final = final + self.crew(rows, picked, share)" in forward.text
+    assert "for " not in forward.text
+    assert len([w for w in plan.weights if w.target == "trunk.tower.1.feed.crew.w1.weight"]) == 6
+    laws.verify(plan, ranks=2, proven=True)
+
+
+def test_a_mask_is_no_longer_made() -> None:
+    plan = planned(listed.with_block(listed.ByMask))
+    (forward,) = [forward for forward in plan.forwards if forward.base == "ByMask"]
+    assert "self.experts(hidden_states, selected_experts, routing_weights)" in forward.text
+    assert "one_hot" not in forward.text
+    assert "nonzero" not in forward.text
+    laws.verify(plan, ranks=2, proven=True)
+
+
+def test_a_method_that_sorts_tokens_is_no_longer_called() -> None:
+    plan = planned(listed.with_block(listed.Sorted))
+    (forward,) = [forward for forward in plan.forwards if forward.base == "Sorted"]
+    assert "self.experts(hidden_states, topk_idx, topk_weight).view(*orig_shape)" in forward.text
+    assert any(isinstance(op, Experts) and op.apart for op in plan.ops)
+    assert any(isinstance(op, Keep) and op.path.endswith("feed.gate") for op in plan.ops)
+
+
+def test_a_loop_that_does_more_stays_as_written() -> None:
+    plan = planned(listed.with_block(listed.Twice))
     kept = {op.path: op for op in plan.ops if isinstance(op, Keep) and op.gives}
     assert list(kept) == ["trunk.tower.1.feed", "trunk.tower.2.feed"]
     assert kept["trunk.tower.1.feed"].gives == ("1xTx48", "Tx6")
@@ -37,6 +66,7 @@ def test_experts_in_a_loop_over_a_list_stay_as_written() -> None:
     told = [r for r in plan.refusals if r.reason is Reason.EXPERTS_AS_WRITTEN]
     assert {r.module for r in told} == set(kept)
     assert "outside of compiled graphs" in told[0].found
+    assert any(r.reason is Reason.NUMBERS_DIFFER for r in plan.refusals)
     assert plan.tensor  # all the rest goes over the ranks
     assert any(isinstance(op, Stacked) and op.path.startswith("trunk.tower.0.feed") for op in plan.ops)
 

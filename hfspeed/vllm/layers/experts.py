@@ -14,6 +14,7 @@ from vllm.model_executor.utils import set_weight_attrs
 from hfspeed.pattern.expert_math import between
 from hfspeed.plan import Experts
 from hfspeed.plan.shares import span
+from hfspeed.reference.experts import shapes
 from hfspeed.vllm.outside import outside
 from hfspeed.vllm.site import Site
 from hfspeed.vllm.versions import (
@@ -49,7 +50,7 @@ class Called(nn.Module):
             if name not in vars(self) and not name.startswith("_"):
                 setattr(self, name, value)
         self.op = op
-        self.order = list(inspect.signature(type(author).forward).parameters)[1:]
+        self.order = list(op.takes) if op.apart else list(inspect.signature(type(author).forward).parameters)[1:]
         self.homes: dict[str, str] = {}
 
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -94,14 +95,21 @@ class Fused(Called):
         return whole_tokens(out, count) if self.sharded else out
 
     def load(self, parameter: nn.Parameter, loaded: torch.Tensor, name: str) -> None:
-        """Put this rank's share of the author's tensor ``name``, which holds every expert, where the kernel has it."""
+        """Put this rank's share of the author's tensor where the kernel has it.
+
+        Args:
+            parameter: the kernel's.
+            loaded: for every expert; for one, where ``name`` has its number in front: ``3:w1.weight``.
+            name: the author's.
+        """
         op, (place, places) = self.op, share_of_experts(self.held)
         start, stop = span(op.inner, place, places)
-        for number in range(op.count):
+        every, name, loaded = _numbered(op, name, loaded)
+        for number in every:
             local = self.held._map_global_expert_id_to_local_expert_id(number)
             if local < 0:
                 continue
-            home, one = parameter.data[local], loaded[number]
+            home, one = parameter.data[local], loaded[number - every[0]]
             if name == op.down:
                 home[: op.inputs, : stop - start].copy_((one.t() if op.turned else one)[:, start:stop])
             elif name == op.down_bias:
@@ -138,12 +146,12 @@ class ByExpert(Called):
         super().__init__(op, author)
         self.rank, self.ranks = site.rank, site.ranks
         self.own = span(op.inner, site.rank, site.ranks)
-        for name, parameter in author.named_parameters():
-            share = nn.Parameter(self.share(name, torch.empty_like(parameter, device="meta")), requires_grad=False)
-            share = nn.Parameter(torch.empty(share.shape, dtype=torch.get_default_dtype()), requires_grad=False)
+        for name, shape in shapes(op).items():
+            own = self.share(name, torch.empty(shape, device="meta")).shape
+            share = nn.Parameter(torch.empty(own, dtype=torch.get_default_dtype()), requires_grad=False)
             set_weight_attrs(share, {"weight_loader": self.load})
-            self.register_parameter(name, share)
-            self.homes[name] = name
+            self.homes[name] = name.replace(".", "__")
+            self.register_parameter(self.homes[name], share)
 
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """``[tokens, inputs]``: the weighted sum over each token's experts."""
@@ -160,11 +168,13 @@ class ByExpert(Called):
         return out.to(tokens.dtype)
 
     def load(self, parameter: nn.Parameter, loaded: torch.Tensor, name: str) -> None:
-        """Keep this rank's share of the author's tensor ``name``."""
+        """Keep this rank's share of the author's tensor ``name``; see `Fused.load`."""
+        every, name, loaded = _numbered(self.op, name, loaded)
+        home = parameter.data[every.start : every.stop]
         if name == self.op.down_bias and self.rank > 0:
-            parameter.data.zero_()  # the shares are added up
+            home.zero_()  # the shares are added up
         else:
-            parameter.data.copy_(self.share(name, loaded))
+            home.copy_(self.share(name, loaded))
 
     def share(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """This rank's part of the author's tensor ``name``."""
@@ -184,13 +194,24 @@ class ByExpert(Called):
         op = self.op
         parts = [self._product(name, number, value) for name in op.up]
         if op.up_bias:
-            parts = [part + getattr(self, name)[number] for part, name in zip(parts, op.up_bias, strict=True)]
+            parts = [part + self._own(name)[number] for part, name in zip(parts, op.up_bias, strict=True)]
         found = self._product(op.down, number, between(op, torch.cat(parts, -1)))
-        return found + getattr(self, op.down_bias)[number] if op.down_bias else found
+        return found + self._own(op.down_bias)[number] if op.down_bias else found
+
+    def _own(self, name: str) -> torch.Tensor:
+        return self.get_parameter(self.homes[name])
 
     def _product(self, name: str, number: int, value: torch.Tensor) -> torch.Tensor:
-        matrix = getattr(self, name)[number]
+        matrix = self._own(name)[number]
         return value @ matrix if self.op.turned else functional.linear(value, matrix)
+
+
+def _numbered(op: Experts, name: str, loaded: torch.Tensor) -> tuple[range, str, torch.Tensor]:
+    """The experts that ``loaded`` is of, the author's name, and ``[experts, …]``."""
+    number, colon, own = name.rpartition(":")
+    if not colon:
+        return range(op.count), name, loaded
+    return range(int(number), int(number) + 1), own, loaded[None]
 
 
 def chosen(
