@@ -117,10 +117,37 @@ class Twice(ByMask):
         return final.view_as(hidden_states), router_logits
 
 
-def with_block(block: type[nn.Module]) -> type[ListedForCausalLM]:
-    """A language model whose sparse layers are ``block``."""
-    model = type(f"{block.__name__}Model", (ListedModel,), {"mixture": block, "__module__": __name__})
-    name = f"{block.__name__}ForCausalLM"
-    globals()[model.__name__] = model
-    globals()[name] = type(name, (ListedForCausalLM,), {"trunk_class": model, "__module__": __name__})
-    return globals()[name]
+class ByMaskModel(ListedModel):
+    """With `ByMask`."""
+
+    mixture = ByMask
+
+
+class ByMaskForCausalLM(ListedForCausalLM):
+    """The language model of `ByMaskModel`."""
+
+    trunk_class = ByMaskModel
+
+
+class SortedModel(ListedModel):
+    """With `Sorted`."""
+
+    mixture = Sorted
+
+
+class SortedForCausalLM(ListedForCausalLM):
+    """The language model of `SortedModel`."""
+
+    trunk_class = SortedModel
+
+
+class TwiceModel(ListedModel):
+    """With `Twice`."""
+
+    mixture = Twice
+
+
+class TwiceForCausalLM(ListedForCausalLM):
+    """The language model of `TwiceModel`."""
+
+    trunk_class = TwiceModel

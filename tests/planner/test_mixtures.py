@@ -41,7 +41,7 @@ def test_a_loop_over_a_list_becomes_one_call() -> None:
 
 
 def test_a_mask_is_no_longer_made() -> None:
-    plan = planned(listed.with_block(listed.ByMask))
+    plan = planned(listed.ByMaskForCausalLM)
     (forward,) = [forward for forward in plan.forwards if forward.base == "ByMask"]
     assert "self.experts(hidden_states, selected_experts, routing_weights)" in forward.text
     assert "one_hot" not in forward.text
@@ -50,7 +50,7 @@ def test_a_mask_is_no_longer_made() -> None:
 
 
 def test_a_method_that_sorts_tokens_is_no_longer_called() -> None:
-    plan = planned(listed.with_block(listed.Sorted))
+    plan = planned(listed.SortedForCausalLM)
     (forward,) = [forward for forward in plan.forwards if forward.base == "Sorted"]
     assert "self.experts(hidden_states, topk_idx, topk_weight).view(*orig_shape)" in forward.text
     assert any(isinstance(op, Experts) and op.apart for op in plan.ops)
@@ -58,7 +58,7 @@ def test_a_method_that_sorts_tokens_is_no_longer_called() -> None:
 
 
 def test_a_loop_that_does_more_stays_as_written() -> None:
-    plan = planned(listed.with_block(listed.Twice))
+    plan = planned(listed.TwiceForCausalLM)
     kept = {op.path: op for op in plan.ops if isinstance(op, Keep) and op.gives}
     assert list(kept) == ["trunk.tower.1.feed", "trunk.tower.2.feed"]
     assert kept["trunk.tower.1.feed"].gives == ("1xTx48", "Tx6")

@@ -55,13 +55,15 @@ def own_code(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     import checkpoints
 
     sys.path.insert(0, str(PLANNER))
+    import listed
     import mixtures
 
     from hfspeed.planner.build import build
 
     def one(name: str) -> Path:
         folder = tmp_path_factory.mktemp(name)
-        model_class = getattr(mixtures, name)
+        source = mixtures if hasattr(mixtures, name) else listed
+        model_class = getattr(source, name)
         torch.manual_seed(0)
         # built with the planner's attention, which is causal; the code itself leaves masks to its backend
         model = build(model_class, mixtures.MixedConfig(width=128, symbols=256), device="cpu")
@@ -70,12 +72,12 @@ def own_code(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
                 parameter.normal_(0, 0.08)
         expected = [checkpoints._greedy(model, prompt) for prompt in checkpoints.PROMPTS]
         model.save_pretrained(folder)
-        for file in ("odd_models.py", "mixtures.py"):
-            text = (PLANNER / file).read_text().replace("from odd_models", "from .odd_models")
-            (folder / file).write_text(text)
+        for file in ("odd_models", "mixtures", "listed"):
+            text = (PLANNER / f"{file}.py").read_text().replace("from odd_models", "from .odd_models")
+            (folder / f"{file}.py").write_text(text.replace("from mixtures", "from .mixtures"))
         told = json.loads((folder / "config.json").read_text())
         told["architectures"] = [name]
-        told["auto_map"] = {"AutoConfig": "mixtures.MixedConfig", "AutoModelForCausalLM": f"mixtures.{name}"}
+        told["auto_map"] = {"AutoConfig": "mixtures.MixedConfig", "AutoModelForCausalLM": f"{source.__name__}.{name}"}
         told["num_hidden_layers"], told["num_attention_heads"], told["hidden_size"] = 3, 4, 128
         told["vocab_size"] = 256
         (folder / "config.json").write_text(json.dumps(told))
@@ -88,10 +90,10 @@ def own_code(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("eager", [True, False])
-@pytest.mark.parametrize("name", ["ListedForCausalLM", "BiasedForCausalLM"])
+@pytest.mark.parametrize("name", ["SortedForCausalLM", "BiasedForCausalLM", "TwiceForCausalLM"])
 def test_code_that_decides_by_values(
     serving: ModuleType, own_code: Callable[[str], Path], name: str, eager: bool
 ) -> None:
-    """Experts in a list run as written, others by expert because no kernel clamps so; inside compiled graphs too."""
+    """A list of experts fused; others by expert, because no kernel clamps so; a block as written; compiled too."""
     answer = serving.serve(own_code(name), trust_remote_code=True, enforce_eager=eager)
     right(serving, answer, "hfspeed.vllm.models.causal.TransformersForCausalLM")
