@@ -83,15 +83,16 @@ def run(request: Request) -> Outcome:
     """
     outcome = Outcome([])
     subjects = list(dict.fromkeys(request.subjects))
-    paths = [one for one in subjects if not _is_model(one)]
-    files = list(dict.fromkeys(file for one in paths for file in _files(one, request, outcome)))
+    by_path = {one: _files(one, request, outcome) for one in subjects if not _is_model(one)}
+    files = list(dict.fromkeys(file for listed in by_path.values() for file in listed))
+    models = [one for one in subjects if _is_model(one) or (not by_path[one] and (Path(one) / "config.json").is_file())]
     cache = Cache(_cache_folder(request.configuration) if request.cached else None)
     if request.fix:
         _mend(files, request, outcome, cache)
     found: list[Finding] = []
     for file, scanned in scans(files, outcome.disk, cache).items():
         found += _of_file(file, scanned, request, outcome)
-    for name in filter(_is_model, subjects):
+    for name in models:
         found += _of_model(name, request, cache, outcome)
     outcome.findings.extend(sorted(set(found), key=lambda finding: finding.order))
     outcome.files.extend(map(str, files))
@@ -156,6 +157,9 @@ def _of_file(file: Path, scanned: Scan, request: Request, outcome: Outcome) -> I
 
 
 def _of_model(name: str, request: Request, cache: Cache, outcome: Outcome) -> list[Finding]:
+    if not request.planned and Path(name).is_dir():
+        outcome.notes.append(f"{name} brings no code, so there is nothing to read; without --static it is planned")
+        return []
     if not request.planned:
         raise UsageError(f"{name} does not exist here; a model by its name can only be planned, not read with --static")
     planned = _planned(name, request)

@@ -9,15 +9,13 @@ import argparse
 import json
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hfspeed.errors import HfspeedError, RefusedError, UsageError
 from hfspeed.refusal import Refusal
-
-if TYPE_CHECKING:
-    from hfspeed.planner.load import Subject
 
 
 def findings(model: str, *, trust_remote_code: bool = False) -> dict[str, Any]:
@@ -35,20 +33,35 @@ def findings(model: str, *, trust_remote_code: bool = False) -> dict[str, Any]:
     try:
         subject = load(model, trust_remote_code=trust_remote_code)
         file = str(subject.file)
-        refusals = decide(subject).refusals
+        with _watched() as seen:
+            refusals = decide(subject).refusals
     except RefusedError as error:
         return _answer(file, error.refusals, None, refused=True)
     except HfspeedError as error:
         return _answer(file, (), error)
-    return _answer(file, refusals, None, classes=_classes(subject))
+    return _answer(file, refusals, None, classes=_names({subject.model_class, *seen}))
 
 
-def _classes(subject: Subject) -> list[str]:
-    """The classes of the modules that the model is made of, and what they derive from."""
-    from hfspeed.planner.build import build
+@contextmanager
+def _watched() -> Iterator[set[type]]:
+    """The classes of all modules that become part of another one in the meantime."""
+    from torch.nn.modules.module import register_module_module_registration_hook
 
-    modules = build(subject.model_class, subject.config).modules()
-    return sorted({cls.__name__ for module in {type(one) for one in modules} for cls in module.__mro__})
+    seen: set[type] = set()
+
+    def note(module: object, name: str, child: object) -> None:  # noqa: ARG001  called so by torch
+        seen.add(type(child))
+
+    hook = register_module_module_registration_hook(note)
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+def _names(classes: Iterable[type]) -> list[str]:
+    """The names of classes and of all that they derive from."""
+    return sorted({one.__name__ for cls in classes for one in cls.__mro__})
 
 
 def main() -> None:

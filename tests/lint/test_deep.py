@@ -150,6 +150,17 @@ def test_a_folder_with_its_own_code_is_only_read_without_trust(monkeypatch: pyte
     assert (tmp_path / "ran").exists()
 
 
+def test_a_folder_without_code_is_planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    answering(monkeypatch, {**REFUSAL, "place": {**PLACE, "file": "elsewhere.py"}}, file="elsewhere.py")
+    outcome = run(Request((str(tmp_path),), planned=True, limits=FAST))
+    assert [one.code for one in outcome.findings] == ["HFS205"]
+    static = run(Request((str(tmp_path),)))
+    assert (static.findings, "brings no code" in static.notes[0]) == ([], True)
+    (tmp_path / "config.json").unlink()
+    assert run(Request((str(tmp_path),), planned=True, limits=FAST)).notes == []
+
+
 def test_static_never_starts_a_child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(SOURCE)
     child(monkeypatch, f"open({str(tmp_path / 'ran')!r}, 'w')")

@@ -155,3 +155,10 @@ def test_projections_that_are_called_oddly(call: str, expected: list[str], tmp_p
     mend(file, disk, Settings())
     if expected:
         assert disk.changed[file] == DISPATCHING + HEAD.format(**WHOLE)
+
+
+def test_attention_of_another_model_may_ask_the_interface() -> None:
+    text = BY_HAND.format(attention=EAGER) + HEAD.format(**WHOLE)
+    building = "from transformers.models.other.modeling_other import OtherAttention\n" + text
+    assert [code for code, _ in found(text)] == ["HFS101", "HFS108"]
+    assert [code for code, _ in found(building)] == ["HFS101"]

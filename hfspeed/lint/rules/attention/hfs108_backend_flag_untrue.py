@@ -1,6 +1,7 @@
 """The model says that attention can be exchanged, and computes it by hand."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from hfspeed.example import Example
@@ -11,6 +12,8 @@ from hfspeed.lint.rule import Rule
 from hfspeed.lint.softmax import attention_in
 
 FLAG = "_supports_attention_backend"
+BUILDS_ON = re.compile(r"^from (transformers\.models|\.\.\w+)\.\S*modeling_", re.MULTILINE)
+"""Another model, whose attention is not seen here."""
 
 
 class BackendFlagUntrue(Rule):
@@ -49,7 +52,7 @@ class BackendFlagUntrue(Rule):
             for value in cls.assigned.get(FLAG, [])
             if isinstance(value, ast.Constant) and value.value is True
         ]
-        if not flagged or not facts.causal or dispatches(facts.tree):
+        if not flagged or not facts.causal or dispatches(facts.tree) or BUILDS_ON.search(facts.text):
             return
         functions = [function for cls in parts(facts) for function in facts.reached(cls)]
         if any(attention_in(function) is not None for function in functions):
