@@ -244,3 +244,50 @@ def test_files_of_mixed_line_ends_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_bytes(b"a = 1\r\nx = 1  # noqa: HFS102\n")
     disk = Disk()
     assert mend(tmp_path / "m.py", disk, Settings()).findings == ()
+
+
+INLINED = """
+def _apply(layer, x):
+    return layer(x)
+
+
+def _both(first, second, x):
+    \"\"\"Two at once.\"\"\"
+    return first(x), second(x)
+
+
+class A(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q = nn.Linear(4, 4)
+        self.k = nn.Linear(4, 4)
+
+    def forward(self, x, layer=None):
+        return {call}
+
+    def _k(self, x):
+        return self.k(x)
+
+    def _twice(self, x):
+        return self.q(x) + self.k(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "after"),
+    [
+        ("_apply(self.q, x + 1)", "self.q(x + 1)"),
+        ("_apply(x=x, layer=self.q)", "self.q(x)"),
+        ("_both(self.q, self.k, x)", "self.q(x), self.k(x)"),
+        ("_both(self.q, self.k, x)[0]", "(self.q(x), self.k(x))[0]"),
+        ("self._k(x).relu()", "self.k(x).relu()"),
+        ("self._twice(x)", "self.q(x) + self.k(x)"),
+        ("2 * self._twice(x)", "2 * (self.q(x) + self.k(x))"),
+        ("self._twice(x.relu())", None),  # would be computed twice
+        ("_apply(self.q, *x)", None),
+        ("_apply(x, self.q)", None),
+        ("self.act(x)", None),
+    ],
+)
+def test_helpers_are_written_out(call: str, after: str | None, tmp_path: Path) -> None:
+    assert mended(INLINED.format(call=call), tmp_path) == dedent(INLINED.format(call=after or call))
