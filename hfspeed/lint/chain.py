@@ -145,7 +145,7 @@ def target(statement: ast.stmt) -> str:
 
 
 def only_sizes(statement: ast.stmt, heads: set[str]) -> bool:
-    """``length = key.shape[-2]``, or more of them at once: nothing but sizes of heads."""
+    """``length = key.shape[-2]``, or more of them at once: nothing but sizes of heads, and what ``self`` has."""
     if not isinstance(statement, ast.Assign):
         return False
     values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
@@ -153,7 +153,18 @@ def only_sizes(statement: ast.stmt, heads: set[str]) -> bool:
 
 
 def _size(value: ast.expr, heads: set[str]) -> bool:
+    if isinstance(value, ast.Constant) or _kept(value):
+        return True
     inner = value.value if isinstance(value, ast.Subscript) else value
     inner = inner.func if isinstance(inner, ast.Call) else inner
     plain = isinstance(inner, ast.Attribute) and inner.attr in ("shape", "size")
     return plain and isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id in heads
+
+
+def _kept(value: ast.expr) -> bool:
+    """``self.config.head_dim``."""
+    while isinstance(value, ast.Attribute):
+        if isinstance(value.value, ast.Name):
+            return value.value.id == "self"
+        value = value.value
+    return False

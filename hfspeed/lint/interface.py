@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from hfspeed.lint.classes import ClassFacts
+from hfspeed.lint.classes import ClassFacts, last_name
 from hfspeed.lint.eager import Eager, eager_attention
 from hfspeed.lint.facts import Facts, on_self
 from hfspeed.lint.finding import Edit
@@ -100,7 +100,10 @@ def _measured(facts: Facts, cls: ClassFacts, found: Eager) -> bool:
 
     That is scale, dropout, plain numbers and a table that is causal and nothing else.
     """
-    read = {name for one in found.moved for node in walk(one) if (name := on_self(node))}
+    repeats = [one for part in found.moved for one in calls_in(part) if "repeat" in last_name(one.func)]
+    excused = {node for one in repeats for node in walk(one)}
+    moved = [node for one in found.moved for node in walk(one) if node not in excused]
+    read = {name for node in moved if (name := on_self(node))}
     given = ast.parse(f"({found.scale}, {found.dropout})")
     scale = {name for node in ast.walk(ast.parse(found.scale)) if (name := on_self(node))}
     said = {name for node in ast.walk(given) if (name := on_self(node))}
