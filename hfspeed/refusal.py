@@ -42,6 +42,8 @@ class Reason(StrEnum):
     PLAN_DISAGREES = "plan-disagrees"
     NO_DECODER_LAYERS = "no-decoder-layers"
     STAGE_STATE = "stage-state"
+    # recurrences
+    NO_KERNEL = "no-kernel"
     # the whole model
     WRAPPER_NOT_ROWWISE = "wrapper-not-rowwise"
     POSITIONS_NOT_READ = "positions-not-read"

@@ -107,6 +107,7 @@ def cut(recording: Recording, site: Site, layers: str, embed: str) -> tuple[Stag
         count=len(recording.model.get_submodule(layers)),  # type: ignore[arg-type]
         carried=carried,
         tuple_output=isinstance(first.output, (tuple, list)),
+        rest=len(first.output) - 1 if isinstance(first.output, (tuple, list)) else 0,
         first=(embed,),
         last=_after(recording.calls[site.path].graph, layers, recording),
     )

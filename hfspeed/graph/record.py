@@ -23,6 +23,7 @@ from hfspeed.graph.call import Call, Recording, closed, written
 from hfspeed.graph.hollow import on_meta
 from hfspeed.graph.positions import forward_code, span_in, stack_of
 from hfspeed.graph.shadow import READS, Shadows
+from hfspeed.graph.stateful import watched
 from hfspeed.graph.tensors import copied, held, items, tensors
 
 __all__ = ["Call", "Recording", "record", "recorder", "written"]
@@ -87,8 +88,11 @@ class _Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         open_ = self.stack[-1]
         wired = self._wire(open_, args), self._wire(open_, kwargs)
-        with torch._C.DisableTorchFunction():
+        outer, self.stack = self.stack, []  # what happens inside is nobody's; other modes still see it
+        try:
             result = func(*args, **kwargs)
+        finally:
+            self.stack = outer
         self._write(open_, func, wired, args, result, sys._getframe(2))
         return result
 
@@ -278,7 +282,7 @@ def record(
     """
     active = _Recorder(model, keep_values, Shadows(values or {}), shut)
     try:
-        with torch.no_grad(), _patched(active), active:
+        with torch.no_grad(), _patched(active), watched(model, active.leaf), active:
             active.recording.output = model(**kwargs)
     except BaseException as error:
         error.stopped = active.stopped  # type: ignore[attr-defined]

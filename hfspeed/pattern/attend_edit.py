@@ -62,7 +62,7 @@ def where(one: Written) -> Where:
         told = "the module has an `attn` of its own, where attention would go"
         raise refused(one.call, Reason.USED_ELSEWHERE, told, one.first, "give it another name")
     stack, other = (node.meta.get("stack", ()) for node in (one.first, one.last))
-    names = _methods(type(one.call.module))
+    names = methods_of(type(one.call.module))
     depth = next((depth for depth, (code, _) in enumerate(stack) if code in names), None)
     if depth == 0 and other[0][0] is stack[0][0]:
         return Where(names[stack[0][0]])
@@ -145,7 +145,8 @@ def _call(recovered: Recovered, texts: list[str], layout: str, values: ast.expr 
     return spelled(whole, RESULT, layout)
 
 
-def _methods(cls: type[nn.Module]) -> dict[CodeType, str]:
+def methods_of(cls: type[nn.Module]) -> dict[CodeType, str]:
+    """The code of every method that a class has, to its name."""
     found: dict[CodeType, str] = {}
     for owner in reversed(cls.__mro__):
         for name, value in vars(owner).items():

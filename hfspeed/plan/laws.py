@@ -9,7 +9,21 @@ from collections.abc import Iterable, Iterator
 from hfspeed.errors import PlanError
 from hfspeed.plan import paths, shares
 from hfspeed.plan.filling import destinations
-from hfspeed.plan.ops import Attention, Column, Experts, Gated, Heads, Keep, Local, Norm, Op, Row, Stacked
+from hfspeed.plan.ops import (
+    Attention,
+    Column,
+    Experts,
+    Gated,
+    Heads,
+    History,
+    Keep,
+    Local,
+    Norm,
+    Op,
+    Recurrence,
+    Row,
+    Stacked,
+)
 from hfspeed.plan.plan import Plan
 
 FUSED = (Stacked, Heads, Gated, Norm, Experts)
@@ -160,6 +174,8 @@ def promises(plan: Plan) -> Iterator[str]:
         provided.setdefault(paths.parent(op.path), set()).update(_provides(op))
         if isinstance(op, Attention):
             provided.setdefault(op.path, set()).add("attn")
+        if isinstance(op, Recurrence):
+            provided.setdefault(op.path, set()).add(op.name)
         if isinstance(op, Stacked | Heads):
             removed.setdefault(paths.parent(op.path), set()).update(set(op.parts) - {paths.last(op.path)})
     if plan.stages:
@@ -195,6 +211,10 @@ def _claimed(op: Op) -> set[str]:
             return {f"{op.path}.attn"}
         case Local():
             return {f"{op.path}.{op.attribute}"}
+        case Recurrence():
+            return {f"{op.path}.{op.name}"}
+        case History():
+            return {f"{op.path}.forward"}
         case Stacked() | Heads():
             return {op.path} | {paths.joined(paths.parent(op.path), part) for part in op.parts}
     return {op.path}
@@ -202,7 +222,7 @@ def _claimed(op: Op) -> set[str]:
 
 def _provides(op: Op) -> set[str]:
     name = paths.last(op.path)
-    if isinstance(op, Attention | Local):
+    if isinstance(op, Attention | Local | Recurrence | History):
         return set()
     sizes = {f"{name}_sizes"} if isinstance(op, Stacked | Heads) else set()
     return {name} | sizes | ({f"{name}_head_sizes"} if isinstance(op, Heads) else set())

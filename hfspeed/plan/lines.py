@@ -17,10 +17,12 @@ from hfspeed.plan.ops import (
     Gated,
     Head,
     Heads,
+    History,
     Keep,
     Local,
     Norm,
     Op,
+    Recurrence,
     Row,
     Stacked,
     Whole,
@@ -74,6 +76,8 @@ PHRASES: dict[type, tuple[str, ...]] = {
         "weighs_input?",
         "apart?",
     ),
+    History: ("from all of {inputs}", "to {gives}"),
+    Recurrence: ("{kind}", "state {state}", "{calls} calls", "of {parameters}", "with {settings}", "pair?"),
     Embed: ("{vocab} x {size}", "scale {scale}"),
     Head: ("{vocab} x {size}", BIAS),
     Keep: ("as written", "{units} units", "outside of graphs {gives}"),
@@ -84,7 +88,7 @@ behind (``whole``). A phrase is left out where all its fields have their default
 assert set(PHRASES) == set(OPS), "every op of the plan needs its phrases"
 
 KINDS = {kind.__name__.lower(): kind for kind in OPS}
-IN_PLACE = (Attention, Local)
+IN_PLACE = (Attention, Local, Recurrence, History)
 """Ops that stay in the module at their path instead of replacing it."""
 
 
@@ -94,6 +98,10 @@ def where(op: Op) -> tuple[str, str]:
         return op.path, "attn"
     if isinstance(op, Local):
         return op.path, op.attribute
+    if isinstance(op, Recurrence):
+        return op.path, op.name
+    if isinstance(op, History):
+        return op.path, "forward"
     block, _, name = op.path.rpartition(".")
     return block, name
 
@@ -116,6 +124,8 @@ def parse(block: str, name: str, kind: str, text: str) -> Op:
     found: dict[str, Any] = {"path": path}
     if cls is Local:
         found["attribute"] = name
+    if cls is Recurrence:
+        found["name"] = name
     open_phrases = list(PHRASES[cls])
     for part in text.split(", "):
         for phrase in open_phrases:
@@ -221,7 +231,7 @@ def _pattern(phrase: str, hints: dict[str, Any]) -> str:
             return rf"(?P<{name}>[-+.\w]+(?: \+ [-+.\w]+)*)"
         if "int" in hint:
             return rf"(?P<{name}>-?\d+(?: \+ -?\d+)*)"
-        return rf"(?P<{name}>[-+.\w]+)" if "float" in hint else rf"(?P<{name}>[\w.]+(?: \+ [\w.]+)*)"
+        return rf"(?P<{name}>[-+.\w]+)" if "float" in hint else rf"(?P<{name}>[\w=.:+-]+(?: \+ [\w=.:+-]+)*)"
 
     return re.sub(r"\\{(\w+)\\}", group, re.escape(phrase))
 

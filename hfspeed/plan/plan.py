@@ -47,6 +47,7 @@ class Stages:
         count: number of layers.
         carried: the one value that crosses a cut (a local name of the decoder's forward).
         tuple_output: a layer returns a tuple whose first element is the carried value.
+        rest: how many further elements that tuple has; where a layer is elsewhere they are ``None``.
         first: paths that only the first stage needs (the token table).
         last: paths that only the last stage needs (final norm).
     The decoder's emitted forward takes ``intermediate`` (``[batch, tokens, size]`` or ``None``): the carried
@@ -60,6 +61,7 @@ class Stages:
     tuple_output: bool
     first: tuple[str, ...] = ()
     last: tuple[str, ...] = ()
+    rest: int = 0
 
 
 @dataclass(frozen=True)

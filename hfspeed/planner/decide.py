@@ -8,13 +8,14 @@ from types import ModuleType
 from hfspeed.emit import emitted
 from hfspeed.errors import PlanError, RefusedError
 from hfspeed.pattern.replacement import place_of
-from hfspeed.plan import Attention, Op, Plan, Proof, laws
+from hfspeed.plan import Attention, History, Op, Plan, Proof, Recurrence, laws
 from hfspeed.planner.declared import disagreements
 from hfspeed.planner.draft import draft
 from hfspeed.planner.hinted import false_hints
 from hfspeed.planner.judge import judge
 from hfspeed.planner.load import Subject
 from hfspeed.planner.mismatch import Mismatch
+from hfspeed.planner.mixing import mixers
 from hfspeed.planner.own_attention import differs
 from hfspeed.planner.prove import prove
 from hfspeed.planner.rows import long_rows
@@ -83,13 +84,18 @@ def _small(subject: Subject, full: Study, first: Plan) -> tuple[Study, Verdicts]
 
 def _servable(subject: Subject, plan: Plan) -> None:
     """Refuse what could only be served wrongly."""
-    fatal = tuple(r for r in plan.refusals if r.wanted == "attention")
-    if not fatal and not any(isinstance(op, Attention) for op in plan.ops):
-        found = "no module calls the attention interface"
-        help_ = "call `ALL_ATTENTION_FUNCTIONS.get_interface(…)` in the attention's forward"
-        fatal = (Refusal("attention", Reason.NO_INTERFACE, found, plan.architecture, help=help_),)
-    if fatal:
+    if fatal := tuple(r for r in plan.refusals if r.wanted in {"attention", "recurrence"}):
         raise RefusedError(subject.name, fatal)
+
+
+def _mixes(subject: Subject, plan: Plan) -> None:
+    """Refuse a model in which no token depends on another, as far as anybody can tell."""
+    if any(isinstance(op, Attention | Recurrence | History) for op in plan.ops):
+        return
+    found = "no module calls the attention interface"
+    help_ = "call `ALL_ATTENTION_FUNCTIONS.get_interface(…)` in the attention's forward"
+    no = Refusal("attention", Reason.NO_INTERFACE, found, plan.architecture, help=help_)
+    raise RefusedError(subject.name, (no,))
 
 
 def _layers_needed(plan: Plan) -> int:
@@ -126,7 +132,11 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
         if small.by_hand and verdicts.masks:
             verdicts.masks = False  # something insists on a mask, although attention does not read it
             return _prove(subject, small, verdicts)
+        if not verdicts.histories and (found := _remembering(subject, small, verdicts, plan)):
+            return found
+        _mixes(subject, plan)
         raise RefusedError(subject.name, (*_positions(plan), _told(error, "model"))) from error
+    _mixes(subject, plan)
     told: list[Refusal] = []
     for axis, ranks, stages in (("tensor", (2,), (1,)), ("stages", (1,), (2,))):
         able = plan.tensor if axis == "tensor" else plan.stages is not None and plan.stages.count > 1
@@ -139,6 +149,19 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
             setattr(verdicts, axis, False)
             plan, _ = draft(small, verdicts)
     return plan.with_refusals(*told), _worst(proofs)
+
+
+def _remembering(
+    subject: Subject, small: Study, verdicts: Verdicts, plan: Plan
+) -> tuple[Plan, list[Proof]] | None:
+    """The same with modules run on whole sequences that mix tokens in their own way; ``None`` if that is no proof."""
+    for kinds in mixers(small, plan.wrapper.base):
+        verdicts.histories = kinds
+        try:
+            return _prove(subject, small, verdicts)
+        except RefusedError:
+            verdicts.histories = frozenset()
+    return None
 
 
 def _positions(plan: Plan) -> tuple[Refusal, ...]:

@@ -31,19 +31,23 @@ def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...
     first: dict[int, str] = {}
     weights, ties = [], []
     for name, tensor in _state(model):
-        if id(tensor) in first:
-            ties.append(Tie(name, first[id(tensor)]))
-            continue
-        first[id(tensor)] = name
+        shared = first.setdefault(id(tensor), name)
         if listed := _listed(name, lists):
-            weights.append(Weight(name, *listed))
+            if shared != name:
+                ties.append(Tie(name, shared))
+            else:
+                weights.append(Weight(name, *listed))
             continue
         module, _, leaf = name.rpartition(".")
         path, number = parts.get(module, (module, None))
+        if shared != name and module not in parts and module not in norms:
+            ties.append(Tie(name, shared))
+            continue
         turned = path in linears and leaf == "weight" and _turned(model.get_submodule(module))
         if module in norms:
             leaf = "weight"  # its only parameter, whatever the author calls it
-        weights.append(Weight(name, f"{path}.{leaf}" if path else leaf, number, turned))
+        also = shared if shared != name else ""
+        weights.append(Weight(name, f"{path}.{leaf}" if path else leaf, number, turned, also))
     return tuple(weights), tuple(ties)
 
 

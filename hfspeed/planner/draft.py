@@ -12,19 +12,23 @@ from hfspeed.axes import pipeline, tensor
 from hfspeed.axes.tensor import Block
 from hfspeed.graph.nodes import linears
 from hfspeed.graph.record import Call
+from hfspeed.graph.stateful import is_stateful
 from hfspeed.pattern.expert_list import NOTE as NOTES
 from hfspeed.pattern.expert_list import listed
 from hfspeed.pattern.fusion import apply
 from hfspeed.pattern.masks import NOTE
 from hfspeed.pattern.probe import CannotProbe
+from hfspeed.pattern.recurrence import recurrences
+from hfspeed.pattern.replacement import place_of
 from hfspeed.pattern.site import Site
-from hfspeed.plan import Attention, Heads, Local, Norm, Op, Plan, Stacked, Stages, Wrapper
+from hfspeed.plan import Attention, Heads, History, Local, Norm, Op, Plan, Recurrence, Stacked, Stages, Wrapper
 from hfspeed.planner.destinations import destinations
 from hfspeed.planner.forwards import by_hand, forwards
 from hfspeed.planner.leaves import Splits, as_written, ends, kept
+from hfspeed.planner.mixing import history
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.switches import active
-from hfspeed.planner.verdicts import Verdicts
+from hfspeed.planner.verdicts import Verdicts, key
 from hfspeed.planner.wrapper import wrapper
 from hfspeed.refusal import Reason, Refusal, Refused
 
@@ -65,6 +69,7 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
     work = Draft(study, verdicts, wrapper(study.model, study.recording, interface=study.interface))
     work.refusals += study.refusals
     _replacements(work)
+    _recurrences(work)
     whole = _closed(work)
     splits = _splits(work)
     _fusions(work, splits)
@@ -72,7 +77,7 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
     _stages(work)
     work.ops += ends(study.model, study.twin, work.wrapper.head)
     claimed = frozenset(name for op in work.ops for name in _names(op))
-    work.ops += kept(study.model, claimed, splits, whole)
+    work.ops += kept(study.model, claimed, splits, whole, _read(work))
     return _plan(work), work
 
 
@@ -132,6 +137,28 @@ def _list_of_experts(work: Draft, call: Call) -> str | None:
     return found.op.path
 
 
+def _recurrences(work: Draft) -> None:
+    """Functions with a state get one per sequence; a module that calls one changes in nothing else."""
+    for call in work.calls():
+        if key(call) in work.verdicts.histories:
+            op, cost = history(call)
+            work.ops.append(op)
+            work.refusals.append(cost)
+            continue
+        if not any(is_stateful(node) for node in call.graph.nodes):
+            continue
+        site = work.sites.setdefault(call.path, Site(call))
+        try:
+            found = recurrences(site)
+        except Refused as no:
+            work.refusals.append(no.refusal)
+            continue
+        if call.path in work.study.recording.again:
+            told = "the module is called more than once a step; each call needs a state of its own"
+            work.refusals.append(Refusal("recurrence", Reason.CALLED_TWICE, told, call.path, place_of(call)))
+        work.ops += found
+
+
 def _splits(work: Draft) -> Splits:
     """Gather what the verdicts let split; without all of the attention, nothing is."""
     columns: dict[str, int] = {}
@@ -142,7 +169,7 @@ def _splits(work: Draft) -> Splits:
     for call in work.calls():
         view = tensor.across(call, work.study.recording)
         block = tensor.block(view)
-        if block is None:
+        if block is None or key(call) in work.verdicts.histories:
             continue
         work.blocks[call.path], work.views[call.path] = block, view
         verdict = work.verdicts.of(view)
@@ -182,7 +209,7 @@ def _fusions(work: Draft, splits: Splits) -> None:
         if call.path in work.study.recording.again:
             continue
         if change := work.study.by_hand.get(call.path):
-            work.sites[call.path] = by_hand(call, change)
+            by_hand(work.sites.setdefault(call.path, Site(call)), change)
         if not linears(call.graph):
             continue
         verdict = work.verdicts.of(call)
@@ -191,14 +218,15 @@ def _fusions(work: Draft, splits: Splits) -> None:
             continue
         start = len(call.path) + 1
         names = frozenset(path[start:] for path in split if path.startswith(f"{call.path}."))
-        site = work.sites.get(call.path, Site(call))
+        site = work.sites.get(call.path) or Site(call)
+        before = len(site.ops)
         site.split, site.regroup = names, verdict.regroup
         for fusion in fusions:
             apply(fusion, site)
         work.refusals += site.refusals
-        if site.ops:
+        if site.ops[before:]:
             work.sites[call.path] = site
-            work.ops += site.ops
+            work.ops += site.ops[before:]
 
 
 def _masks(work: Draft) -> None:
@@ -228,9 +256,20 @@ def _stages(work: Draft) -> None:
     work.stages = stages
 
 
+def _read(work: Draft) -> frozenset[str]:
+    """Modules whose parameters are read by the code of another."""
+    found = set()
+    for call in work.calls():
+        for node in call.graph.nodes:
+            owner = str(node.target).rpartition(".")[0] if node.op == "get_attr" else call.path
+            if owner != call.path:
+                found.add(owner)
+    return frozenset(found)
+
+
 def _names(op: Op) -> Iterator[str]:
     """The paths whose weights an op takes."""
-    yield op.path if not isinstance(op, (Attention, Local)) else f"{op.path}."
+    yield op.path if not isinstance(op, (Attention, History, Local, Recurrence)) else f"{op.path}."
     outer = op.path.rpartition(".")[0]
     if isinstance(op, (Heads, Stacked)):
         yield from (f"{outer}.{part}" if outer else part for part in op.parts)
@@ -259,5 +298,3 @@ def _plan(work: Draft) -> Plan:
         refusals=tuple(dict.fromkeys(work.refusals)),
         ignorable=tuple(getattr(base, "_keys_to_ignore_on_load_unexpected", None) or ()),
     )
-
-

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from hfspeed.graph.record import Call
 from hfspeed.pattern.attend_edit import NOTE, AttentionEdit
 from hfspeed.pattern.site import Site
 from hfspeed.plan import Forward
@@ -45,13 +44,11 @@ def _texts(site: Site) -> tuple[tuple[str, str], ...]:
     return tuple((own | site.methods).items())
 
 
-def by_hand(call: Call, change: AttentionEdit) -> Site:
-    """The site of a module whose attention is computed by hand, with the change that calls paged attention."""
-    site = Site(call)
+def by_hand(site: Site, change: AttentionEdit) -> None:
+    """Give the site of a module whose attention is computed by hand the change that calls paged attention."""
     site.notes.append(NOTE)
     site.promised.append("attn")
     if change.method == "forward":
         site.changes += change.changes
     else:
         site.methods[change.method] = change.text
-    return site

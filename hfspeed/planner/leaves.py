@@ -52,10 +52,17 @@ def linear(path: str, shape: Shape, splits: Splits) -> Op:
     return Row(*facts) if path in splits.rows else Whole(*facts)
 
 
-def kept(model: nn.Module, claimed: frozenset[str], splits: Splits, whole: Collection[str] = ()) -> Iterator[Op]:
+def kept(
+    model: nn.Module,
+    claimed: frozenset[str],
+    splits: Splits,
+    whole: Collection[str] = (),
+    read: Collection[str] = (),
+) -> Iterator[Op]:
     """Every linear, and every module or lone parameter with weights, that nothing has claimed.
 
-    ``whole`` are paths that are claimed with all that is below them.
+    ``whole`` are paths that are claimed with all that is below them; ``read`` are linears whose weights somebody else
+    reads, so that they must stay what the author made them.
     """
     inside = tuple(f"{path}." for path in whole)
     for path, module in model.named_modules():
@@ -65,9 +72,9 @@ def kept(model: nn.Module, claimed: frozenset[str], splits: Splits, whole: Colle
         names = [name for name, value in own if value is not None]
         if not names or path in claimed or any(f"{path}.{name}" in claimed for name in names):
             continue
-        if shape := shape_of(module):
+        if (shape := shape_of(module)) and path not in read:
             yield linear(path, shape, splits)
-        elif any(True for _ in module.children()):
+        elif any(True for _ in module.children()) or f"{path}." in claimed:
             yield from (Keep(f"{path}.{name}" if path else name) for name in names)
         else:
             yield Keep(path, splits.gathered.get(path, 0))

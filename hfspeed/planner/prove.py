@@ -13,7 +13,7 @@ from torch import nn
 
 from hfspeed.errors import PlanError
 from hfspeed.graph.tensors import tensors
-from hfspeed.plan import Attention, Plan, Proof, laws
+from hfspeed.plan import Attention, History, Plan, Proof, laws
 from hfspeed.planner.contest import Contest, moved
 from hfspeed.planner.mismatch import BOUNDS, Mismatch, apart, arithmetic, many, running
 from hfspeed.planner.witness import Witness, calls, distance
@@ -103,7 +103,7 @@ def prove_module(
     theirs, worst = Witness(), 0.0
     with torch.no_grad(), arithmetic(dtype), theirs.watch(author), running("the author's module", theirs):
         wanted = author.get_submodule(path)(*_given(args, dtype), **_given(kwargs, dtype))
-    by_hand = any(isinstance(op, Attention) and op.measured and op.path == path for op in plan.ops)
+    fewer = _gives_fewer(plan, path)
     for count in ranks:
         how = f"{many(count, 'rank')}, {path} alone"
         witnesses = [Witness() for _ in range(count)]
@@ -119,7 +119,7 @@ def prove_module(
         with torch.no_grad(), running(how, witnesses[0]):
             results = Ranks(count).run(serve)
         for witness, found in zip(witnesses, results, strict=True):
-            author_all, ours_all = list(tensors(without(wanted, found) if by_hand else wanted)), list(tensors(found))
+            author_all, ours_all = list(tensors(without(wanted, found) if fewer else wanted)), list(tensors(found))
             same = len(ours_all) == len(author_all) > 0
             error = max(map(distance, author_all, ours_all), default=0.0) if same else float("inf")
             worst = max(worst, error)
@@ -128,6 +128,12 @@ def prove_module(
                 raise apart(theirs, inner, {path: error}, BOUNDS[dtype], how)
     method = f"author's module against the plan, {str(dtype).removeprefix('torch.')}, ranks {' '.join(map(str, ranks))}"
     return [Proof(f"module {path}", method, worst, BOUNDS[dtype])]
+
+
+def _gives_fewer(plan: Plan, path: str) -> bool:
+    """Whether results of the module may be missing: weights of attention, or what does not follow the tokens."""
+    at = [op for op in plan.ops if op.path == path]
+    return any(isinstance(op, History) or (isinstance(op, Attention) and op.measured) for op in at)
 
 
 def _told(at: str, path: str, plan: Plan) -> bool:

@@ -38,6 +38,7 @@ class Verdicts:
     tensor: bool = True
     stages: bool = True
     masks: bool = True
+    histories: frozenset[Key] = frozenset()
 
     def of(self, call: Call) -> Verdict:
         """The verdict on a module."""

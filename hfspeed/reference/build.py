@@ -21,9 +21,11 @@ from hfspeed.plan.ops import (
     Gated,
     Head,
     Heads,
+    History,
     Keep,
     Local,
     Norm,
+    Recurrence,
     Row,
     Stacked,
     Whole,
@@ -31,6 +33,8 @@ from hfspeed.plan.ops import (
 from hfspeed.reference import experts, layers
 from hfspeed.reference.packing import Packing
 from hfspeed.reference.ranks import Alone, Group
+from hfspeed.reference.recurrence import Recurring, Remembering
+from hfspeed.reference.stages import cut
 
 
 @dataclass
@@ -129,7 +133,7 @@ def build(
         root = copy.deepcopy(model)
         site = Site(root, dict(model.state_dict()), slots, rank, ranks, group or Alone(), Packing(), spread)
         site.transposed = frozenset(weight.source for weight in plan.weights if weight.transposed)
-        absent = _cut(plan, root, stage)
+        absent = cut(plan, root, stage)
         for forward in plan.forwards:
             for path in forward.paths:
                 if _within(path, under) and not _any_within(path, absent):
@@ -205,6 +209,15 @@ def _experts(op: Experts, site: Site) -> None:
     site.filled.update(f"{op.path}.{name}" for name, _ in built.named_parameters())
 
 
+def _recurrence(op: Recurrence, site: Site) -> None:
+    setattr(site.root.get_submodule(op.path), op.name, Recurring(op, site.packing))
+
+
+def _history(op: History, site: Site) -> None:
+    module = site.root.get_submodule(op.path)
+    module.forward = Remembering(op, module.forward, site.packing)
+
+
 def _embed(op: Embed, site: Site) -> None:
     start, stop = shares.vocabulary(op.vocab, site.rank, site.ranks)
     weight = site.whole(op, "weight", op.vocab, op.size)[start:stop].clone()
@@ -249,32 +262,14 @@ BUILDERS: dict[type, Callable[[Any, Site], None]] = {
     Norm: _norm,
     Attention: _attention,
     Experts: _experts,
+    Recurrence: _recurrence,
+    History: _history,
     Embed: _embed,
     Head: _head,
     Keep: _keep,
     Local: _local,
 }
 assert set(BUILDERS) == set(OPS), "every op of the plan needs a builder"
-
-
-def _cut(plan: Plan, root: nn.Module, stage: tuple[int, int] | None) -> set[str]:
-    """Put placeholders where modules live on other stages; returns their paths."""
-    stages = plan.stages
-    if stages is None:
-        if stage is not None and stage[1] > 1:
-            raise PlanError(f"{plan.architecture} cannot be cut into {stage[1]} stages")
-        return set()
-    number, count = stage or (0, 1)
-    own = range(*shares.cuts(stages.count, count)[number])
-    gone = {f"{stages.layers}.{at}" for at in range(stages.count) if at not in own}
-    gone.update(stages.first if number > 0 else ())
-    gone.update((*stages.last, plan.wrapper.head) if number < count - 1 else ())
-    for path in gone:
-        above, _, name = path.rpartition(".")
-        in_tuple = stages.tuple_output and above == stages.layers
-        setattr(root.get_submodule(above), name, layers.Absent(root.get_submodule(path), tuple_output=in_tuple))
-    root.get_submodule(stages.decoder).hands_on = number < count - 1  # type: ignore[assignment]
-    return gone
 
 
 def _fill(site: Site, under: str) -> None:

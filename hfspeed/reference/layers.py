@@ -201,18 +201,18 @@ class Absent(nn.Module):
     Keeps the plain attributes of the module it stands for, because a decoder may read them in its loop.
     """
 
-    def __init__(self, module: nn.Module, *, tuple_output: bool = False) -> None:
+    def __init__(self, module: nn.Module, *, tuple_output: bool = False, rest: int = 0) -> None:
         super().__init__()
         own = {"training", *vars(nn.Module())}
         for name, value in vars(module).items():
             if name not in own:
                 setattr(self, name, value)
-        self.tuple_output = tuple_output
+        self.tuple_output, self.rest = tuple_output, rest
 
     def forward(self, *args: Any, **keywords: Any) -> Any:
         """The first argument, in a tuple where a layer gives one."""
         value = args[0] if args else next(iter(keywords.values()))
-        return (value,) if self.tuple_output else value
+        return (value, *[None] * self.rest) if self.tuple_output else value
 
 
 def gather(value: torch.Tensor, units: int, group: Group) -> torch.Tensor:

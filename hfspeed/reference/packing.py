@@ -25,6 +25,7 @@ class Packing:
     def __init__(self) -> None:
         self.segments: tuple[Segment, ...] = ()
         self._cached: dict[int, int] = {}
+        self._states: dict[tuple[str, int], torch.Tensor] = {}
         self._keys: dict[tuple[str, int], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def lay(self, *pieces: tuple[int, int]) -> torch.Tensor:
@@ -49,3 +50,11 @@ class Packing:
             key, value = torch.cat([known[0], key], 2), torch.cat([known[1], value], 2)
         self._keys[layer, sequence] = (key, value)
         return key, value
+
+    def state(self, name: str, sequence: int) -> torch.Tensor | None:
+        """The state of a sequence behind what was laid before; ``None`` before its first token."""
+        return self._states.get((name, sequence))
+
+    def keep_state(self, name: str, sequence: int, state: torch.Tensor) -> None:
+        """Keep the state of a sequence for its next tokens."""
+        self._states[name, sequence] = state

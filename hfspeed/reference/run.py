@@ -52,7 +52,7 @@ def logits(plan: Plan, model: nn.Module, given: torch.Tensor) -> torch.Tensor:
     The base model is replaced by one that returns what it is given, for the time of the call.
     """
     base = model._modules[plan.wrapper.base]
-    model._modules[plan.wrapper.base] = _Given(given)
+    model._modules[plan.wrapper.base] = _Given(given, base)
     try:
         out = model(input_ids=None, use_cache=False)
     finally:
@@ -70,11 +70,18 @@ def first(output: Any) -> torch.Tensor:
 
 
 class _Given(nn.Module):
-    """Stands for the base model."""
+    """Stands for the base model: returns what it was given; other attributes are the base model's."""
 
-    def __init__(self, given: torch.Tensor) -> None:
+    def __init__(self, given: torch.Tensor, base: nn.Module | None) -> None:
         super().__init__()
         self.given = given
+        self.stands_for = (base,)  # in a tuple, so that it is no child
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["stands_for"][0], name)
 
     def forward(self, *_args: Any, **_keywords: Any) -> _Output:
         return _Output(self.given)

@@ -37,7 +37,7 @@ def _register() -> tuple[int, int]:
     """Register every name; how many there are, and how many of them were new."""
     from vllm import ModelRegistry
 
-    from hfspeed.vllm.versions import backend_names, open_gate
+    from hfspeed.vllm.versions import ask_for_kind, backend_names, open_gate
 
     names = backend_names(ModelRegistry)
     ours = {name for name, model in ModelRegistry.models.items() if getattr(model, "module_name", None) == MODELS}
@@ -45,4 +45,5 @@ def _register() -> tuple[int, int]:
     for name in fresh:
         ModelRegistry.register_model(name, f"{MODELS}:{names[name]}")
     open_gate()
+    ask_for_kind()
     return len(names | dict.fromkeys(ours)), len(fresh)

@@ -15,9 +15,11 @@ from hfspeed.plan.ops import (
     Gated,
     Head,
     Heads,
+    History,
     Keep,
     Local,
     Norm,
+    Recurrence,
     Row,
     Stacked,
     Whole,
@@ -27,8 +29,10 @@ from hfspeed.vllm.layers.attention import attention
 from hfspeed.vllm.layers.embed import embed, head
 from hfspeed.vllm.layers.experts import experts
 from hfspeed.vllm.layers.gated import gated
+from hfspeed.vllm.layers.history import history
 from hfspeed.vllm.layers.linear import column, heads, row, stacked, whole
 from hfspeed.vllm.layers.norm import keep, norm
+from hfspeed.vllm.layers.recurrence import recurrence
 from hfspeed.vllm.materialise import in_own_dtype
 from hfspeed.vllm.site import Site
 
@@ -49,6 +53,8 @@ BUILDERS: dict[type, Callable[[Any, Site], None]] = {
     Norm: norm,
     Attention: attention,
     Experts: experts,
+    Recurrence: recurrence,
+    History: history,
     Embed: embed,
     Head: head,
     Keep: keep,

@@ -13,19 +13,24 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from hfspeed.plan import Plan
 
 
-class Given(nn.Module):
-    """Stands for the base model: returns the hidden states it was given; other attributes are the base model's."""
+class StandsFor(nn.Module):
+    """Takes the place of a module; attributes that it does not have are that module's."""
 
-    def __init__(self, base: nn.Module) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.hidden: torch.Tensor | None = None
-        self.stands_for = (base,)  # in a tuple, so that it is no child
+        self.stands_for = (module,)  # in a tuple, so that it is no child
 
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:
             return getattr(self.__dict__["stands_for"][0], name)
+
+
+class Given(StandsFor):
+    """Stands for the base model: returns the hidden states it was given."""
+
+    hidden: torch.Tensor | None = None
 
     def forward(self, *_: Any, **__: Any) -> BaseModelOutputWithPast:
         """The hidden states, as the first field of what a base model returns."""
@@ -40,11 +45,11 @@ class _Output(BaseModelOutputWithPast):
             raise AttributeError(name)
 
 
-class Projection(nn.Module):
+class Projection(StandsFor):
     """Stands for the output projection: whole logits from a projection that is split over the vocabulary."""
 
-    def __init__(self, project: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
+    def __init__(self, head: nn.Module, project: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__(head)
         self.project = project
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -64,7 +69,7 @@ class Logits:
         self.wrapper = copy.copy(root)
         self.wrapper._modules = dict(root._modules)
         self.wrapper._modules[plan.wrapper.base] = self.given
-        replaced = Projection(project)
+        replaced = Projection(root.get_submodule(plan.wrapper.head), project)
         above, _, name = plan.wrapper.head.rpartition(".")
         holder = _copied_down(self.wrapper, above)
         holder._modules[name] = replaced

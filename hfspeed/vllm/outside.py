@@ -28,14 +28,17 @@ class Outside:
     Args:
         forward: the author's.
         gives: the shapes of its results; see `Keep`.
+        axis: where tokens lie in the first tensor of numbers; by default in all dimensions but the last.
         name: unique in the process.
     """
 
-    def __init__(self, forward: Callable[..., Any], gives: tuple[str, ...], name: str) -> None:
-        self.forward, self.gives, self.name = forward, gives, name
+    def __init__(
+        self, forward: Callable[..., Any], gives: tuple[str, ...], name: str, axis: int | None = None
+    ) -> None:
+        self.forward, self.gives, self.name, self.axis = forward, gives, name, axis
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the author's forward; arguments are tensors, numbers, texts or nothing."""
+        """As the author's forward; arguments are tensors, tuples of them, numbers or nothing."""
         given, said = [], []
         for place, value in (*enumerate(args), *kwargs.items()):
             if isinstance(value, torch.Tensor):
@@ -43,6 +46,9 @@ class Outside:
                 said.append(f"{place}={TENSOR}")
             elif value is None or isinstance(value, bool | int | float):
                 said.append(f"{place}={value}")
+            elif isinstance(value, tuple) and all(isinstance(one, torch.Tensor) for one in value):
+                given += value
+                said.append(f"{place}={TENSOR * len(value)},")
             else:
                 raise PlanError(f"{self.name} is called with a {type(value).__name__}, which no operation takes")
         results = torch.ops.hfspeed.outside(given, ";".join(said), self.name)
@@ -53,7 +59,11 @@ class Outside:
         left = iter(given)
         args, kwargs = [], {}
         for place, _, told in (entry.partition("=") for entry in said.split(";")):
-            value = next(left) if told == TENSOR else ast.literal_eval(told)
+            value: Any = next(left) if told == TENSOR else None
+            if told.endswith(","):
+                value = tuple(next(left) for _ in told[:-1])
+            elif told != TENSOR:
+                value = ast.literal_eval(told)
             if place.isdigit():
                 args.append(value)
             else:
@@ -66,7 +76,7 @@ class Outside:
     def shapes(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
         """Empty results of the right shapes."""
         first = next(tensor for tensor in given if tensor.is_floating_point())
-        tokens = first.shape[:-1].numel()
+        tokens = first.shape[:-1].numel() if self.axis is None else first.shape[self.axis]
         return [_empty(first, tokens, told) for told in self.gives if told != "none"]
 
     def spread(self, results: list[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
@@ -75,7 +85,7 @@ class Outside:
         return tuple(None if told == "none" else next(left) for told in self.gives)
 
 
-def outside(module: nn.Module, name: str, gives: tuple[str, ...], site: Site) -> None:
+def outside(module: nn.Module, name: str, gives: tuple[str, ...], site: Site, *, axis: int | None = None) -> None:
     """Let ``module`` run as one operation; its class and the names of its parameters stay what they are.
 
     Raises:
@@ -89,7 +99,7 @@ def outside(module: nn.Module, name: str, gives: tuple[str, ...], site: Site) ->
         return
     _operation()
     outside_of_graphs(site.vllm_config, "hfspeed::outside")
-    run = Outside(module.forward, gives, f"{name}#{id(module)}")
+    run = Outside(module.forward, gives, f"{name}#{id(module)}", axis)
     _RUNS[run.name] = run
     module.forward = run
 

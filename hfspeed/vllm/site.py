@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -17,6 +17,7 @@ class Site:
         vllm_config: vLLM's settings.
         quant_config: how linears are quantised, or ``None``.
         above: prefix of the model's own names; empty but for drafts of another model.
+        states: holders of states by name, as builders make them.
         rank / ranks: this process's place in the tensor-parallel group.
     """
 
@@ -26,6 +27,7 @@ class Site:
     above: str
     rank: int
     ranks: int
+    states: dict[str, Any] = field(default_factory=dict)
 
     def parent(self, path: str) -> tuple[nn.Module, str]:
         """The module that holds ``path``, and its last name."""

@@ -22,17 +22,17 @@ class Elsewhere(PPMissingLayer):
     Keeps the plain attributes of the module it stands for, because a decoder may read them in its loop.
     """
 
-    def __init__(self, module: nn.Module, *, in_tuple: bool = False) -> None:
+    def __init__(self, module: nn.Module, *, in_tuple: bool = False, rest: int = 0) -> None:
         super().__init__()
         for name, value in vars(module).items():
             if not name.startswith("_") and name != "training":
                 setattr(self, name, value)
-        self.in_tuple = in_tuple
+        self.in_tuple, self.rest = in_tuple, rest
 
     def forward(self, *args: Any, **keywords: Any) -> Any:
         """The first argument, in a tuple where the absent layer returns one."""
         first = args[0] if args else next(iter(keywords.values()))
-        return (first,) if self.in_tuple else first
+        return (first, *[None] * self.rest) if self.in_tuple else first
 
 
 def cut(plan: Plan, root: nn.Module) -> frozenset[str]:
@@ -54,7 +54,8 @@ def cut(plan: Plan, root: nn.Module) -> frozenset[str]:
     gone = {f"{stages.layers}.{index}" for index in range(stages.count) if not start <= index < end}
     for path in gone:
         index = path.rpartition(".")[2]
-        setattr(layers, index, Elsewhere(getattr(layers, index), in_tuple=stages.tuple_output))
+        elsewhere = Elsewhere(getattr(layers, index), in_tuple=stages.tuple_output, rest=stages.rest)
+        setattr(layers, index, elsewhere)
     outer = () if group.is_first_rank else stages.first
     inner = () if group.is_last_rank else (*stages.last, plan.wrapper.head)
     for path in (*outer, *inner):

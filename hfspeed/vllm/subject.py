@@ -43,7 +43,7 @@ def prepare(vllm_config: Any) -> Prepared:
 
     model_config = vllm_config.model_config
     config = model_config.hf_config
-    model_class = _class_of(model_config)
+    model_class = class_of(model_config)
     plan, classes = plan_for(config, model_class)
     with torch.device("cpu"):
         dtype, interface = torch.get_default_dtype(), plan.wrapper.interface
@@ -52,8 +52,8 @@ def prepare(vllm_config: Any) -> Prepared:
     return Prepared(author, plan, classes, digest(plan))
 
 
-def _class_of(model_config: Any) -> type[Any]:
-    """The author's class: the repository's own one where it has one, else transformers'."""
+def class_of(model_config: Any) -> type[Any]:
+    """The author's ``ForCausalLM``: the repository's own one where it has one, else transformers'."""
     config = model_config.hf_config
     own = (getattr(config, "auto_map", None) or {}).get("AutoModelForCausalLM")
     if own is None:

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 PEER = "vllm.model_executor.models.transformers"
 """The package of vLLM's own transformers backend: what we stand in for."""
 
+WITH_STATES = ("TransformersHybridForCausalLM", "TransformersAttentionFreeForCausalLM")
+"""Classes of ours that vLLM does not know, for models whose sequences have states."""
+
+SPLITTING_OP = "hfspeed_recurrence"
+"""The op that computes with states; vLLM learns its name before it plans how to cut compiled code."""
+
 _SHAPES = ("", "MultiModal"), ("", "MoE"), ("ForCausalLM", "EmbeddingModel", "ForSequenceClassification")
 
 
@@ -27,6 +33,7 @@ def backend_names(registry: Any) -> dict[str, str]:
     but does not register itself are added: there it would serve another class without a word.
     """
     names = {f"Transformers{''.join(shape)}": f"Transformers{''.join(shape)}" for shape in product(*_SHAPES)}
+    names |= {name: name for name in WITH_STATES}
     for name, model in list(registry.models.items()):
         module = getattr(model, "module_name", "")
         if module == PEER or module.startswith(f"{PEER}."):
@@ -230,3 +237,68 @@ def whole_tokens(value: Any, count: int) -> Any:
     from vllm.distributed import tensor_model_parallel_all_gather
 
     return tensor_model_parallel_all_gather(value, 0)[:count]
+
+
+def ask_for_kind() -> None:
+    """Let vLLM ask for another class where a model's sequences have states: it reads that off the class alone.
+
+    The op that computes with states is announced as well: compiled code is cut at it, as it is at attention.
+    """
+    from vllm.config import CompilationConfig, ModelConfig
+    from vllm.model_executor.models import registry
+
+    # vLLM looks a name up in here to see that it is its transformers backend's; the values are never read
+    registry._TRANSFORMERS_BACKEND_MODELS.update({name: ("transformers", name) for name in WITH_STATES})
+    if f"vllm::{SPLITTING_OP}" not in CompilationConfig._attention_ops:
+        CompilationConfig._attention_ops.append(f"vllm::{SPLITTING_OP}")
+    asked = ModelConfig._get_transformers_backend_cls
+    if getattr(asked, "by_hfspeed", False):
+        return
+
+    def _get_transformers_backend_cls(self: Any) -> str:
+        """The name of the class that serves ``self``."""
+        from hfspeed.vllm.kind import kind
+
+        name: str = asked(self)
+        if not name.endswith("ForCausalLM") or "MultiModal" in name:
+            return name
+        found = kind(self)
+        return f"Transformers{found}ForCausalLM" if found else name
+
+    _get_transformers_backend_cls.by_hfspeed = True  # type: ignore[attr-defined]
+    ModelConfig._get_transformers_backend_cls = _get_transformers_backend_cls
+
+
+def register_splitting_op(function: Any, shapes: Any, *, mutates: list[str]) -> str:
+    """Make ``function`` the op of vLLM's that `ask_for_kind` announced, run between compiled pieces.
+
+    Args:
+        function: annotated with types that torch has a schema for; named as the op is.
+        shapes: the same on tensors without values.
+        mutates: the arguments it writes to.
+
+    Returns:
+        Its full name.
+    """
+    from vllm.utils.torch_utils import direct_register_custom_op
+
+    assert function.__name__ == SPLITTING_OP
+    direct_register_custom_op(op_name=SPLITTING_OP, op_func=function, mutates_args=mutates, fake_impl=shapes)
+    return f"vllm::{SPLITTING_OP}"
+
+
+def layer_word(name: str) -> Any:
+    """A layer's name as an op takes it; vLLM hides it where it can, so that equal layers share compiled code."""
+    return name
+
+
+def resolved_layer(name: Any) -> str:
+    """Undoes `layer_word`."""
+    return str(name)
+
+
+def copy_whole() -> Any:
+    """The function of vLLM's that copies a state as it is from page to page."""
+    from vllm.model_executor.layers.mamba.mamba_utils import get_temporal_copy_spec
+
+    return get_temporal_copy_spec

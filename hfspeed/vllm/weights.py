@@ -216,7 +216,9 @@ def _slots(plan: Plan, author: nn.Module) -> dict[str, list[Slot]]:
         if isinstance(op, Stacked) and len(op.parts) == 1:
             part = None
         rows = op.rows if isinstance(op, Stacked | Heads) else ()
-        slots.setdefault(weight.source, []).append(Slot(weight.target, part, rows, weight.transposed))
+        slot = Slot(weight.target, part, rows, weight.transposed)
+        for source in filter(None, (weight.source, weight.shared)):
+            slots.setdefault(source, []).append(slot)
     for name in _persistent(author):
         slots.setdefault(name, [Slot(name)])
     return slots

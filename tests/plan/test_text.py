@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hfspeed.plan import Attention, Heads, Keep, Local, Norm, Row, Stacked, paths, text
+from hfspeed.plan import Attention, Heads, Keep, Local, Norm, Recurrence, Row, Stacked, paths, text
 from hfspeed.plan.ops import Column, Embed, Gated, Head, Whole
+from hfspeed.plan.settings import shown as setting
 
 GOLDEN = Path(__file__).parent / "plan.txt"
 
@@ -77,6 +78,8 @@ path = st.lists(st.one_of(name, st.integers(0, 12).map(str)), min_size=1, max_si
 size, flag = st.integers(1, 999), st.booleans()
 real = st.floats(allow_nan=False, allow_infinity=False)
 moved = st.lists(st.tuples(st.integers(0, 999), size, st.integers(1, 3)), max_size=3).map(tuple)
+word = name.filter(lambda n: n not in {"none", "yes", "no"})
+chosen = st.builds(setting, name, st.one_of(st.none(), flag, real, word, st.tuples(real, real)))
 OPS = st.one_of(
     st.builds(Column, path, size, size, flag, size),
     st.builds(Row, path, size, size, flag),
@@ -92,11 +95,17 @@ OPS = st.one_of(
     st.builds(Embed, path, size, size, real),
     st.builds(Head, path, size, size, flag),
     st.builds(Keep, path, st.integers(0, 9)),
+    st.builds(Recurrence, path, name, name, st.lists(size, min_size=1, max_size=3).map(tuple),
+              st.lists(name, min_size=1, max_size=3).map(tuple), st.lists(chosen, max_size=3).map(tuple), size, flag),
     st.builds(Local, path, name, size),
 )  # fmt: skip
 
 
-@given(ops=st.lists(OPS, max_size=12, unique_by=lambda op: (op.path, type(op), getattr(op, "attribute", ""))))
+@given(
+    ops=st.lists(
+        OPS, max_size=12, unique_by=lambda op: (op.path, type(op), getattr(op, "attribute", getattr(op, "name", "")))
+    )
+)
 @settings(max_examples=150, deadline=None)
 def test_any_ops_parse_back(plan, ops):
     told = text.render(replace(plan, ops=tuple(ops)))

@@ -73,6 +73,17 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "hidden_size": 256}
         | {"intermediate_size": 256, "head_dim": 64, "norm_topk_prob": True},
     ),
+    "mamba2": (
+        "Mamba2ForCausalLM",
+        {"num_heads": 8, "head_dim": 16, "state_size": 16, "n_groups": 2, "chunk_size": 16, "intermediate_size": ...},
+    ),
+    "bamba": (
+        "BambaForCausalLM",
+        {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 16}
+        | {"attn_layer_indices": [1]},
+    ),
+    "lfm2": ("Lfm2ForCausalLM", {"layer_types": ["conv", "full_attention"], "norm_eps": 0.02}),
+    "falcon_mamba": ("FalconMambaForCausalLM", {"state_size": 4, "intermediate_size": ...}),
 }
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from vllm.model_executor.layers.linear import (
     ColumnParallelLinear,
     MergedColumnParallelLinear,
     QKVParallelLinear,
     ReplicatedLinear,
     RowParallelLinear,
+    UnquantizedLinearMethod,
 )
 
 from hfspeed.plan import Column, Heads, Row, Stacked, Whole
@@ -17,19 +19,34 @@ from hfspeed.plan.shares import head_sizes, widths
 from hfspeed.vllm.site import Site
 
 
+class UnquantizedAnyStrides(UnquantizedLinearMethod):
+    """As vLLM's, for inputs laid out in memory in any way: kernels of some platforms take rows only."""
+
+    def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """``[..., inputs]`` to ``[..., outputs]``."""
+        return super().apply(layer, x if x.stride(-1) == 1 else x.contiguous(), bias)
+
+
+def any_strides(layer: Any) -> Any:
+    """``layer``, which takes transposed values from now on; the class that adapters look for stays."""
+    if type(layer.quant_method) is UnquantizedLinearMethod:
+        layer.quant_method.__class__ = UnquantizedAnyStrides
+    return layer
+
+
 def column(op: Column, site: Site) -> None:
     """A linear whose outputs are split over the ranks."""
-    site.put(op.path, ColumnParallelLinear(op.inputs, op.outputs, bias=op.bias, **_common(op.path, site)))
+    site.put(op.path, any_strides(ColumnParallelLinear(op.inputs, op.outputs, bias=op.bias, **_common(op.path, site))))
 
 
 def row(op: Row, site: Site) -> None:
     """A linear that reads a split value; vLLM adds the partial sums, and the bias once."""
-    site.put(op.path, RowParallelLinear(op.inputs, op.outputs, bias=op.bias, **_common(op.path, site)))
+    site.put(op.path, any_strides(RowParallelLinear(op.inputs, op.outputs, bias=op.bias, **_common(op.path, site))))
 
 
 def whole(op: Whole, site: Site) -> None:
     """A linear that every rank holds in full."""
-    site.put(op.path, ReplicatedLinear(op.inputs, op.outputs, bias=op.bias, **_common(op.path, site)))
+    site.put(op.path, any_strides(ReplicatedLinear(op.inputs, op.outputs, bias=op.bias, **_common(op.path, site))))
 
 
 def stacked(op: Stacked, site: Site) -> None:
@@ -65,7 +82,7 @@ def _side_by_side(op: Stacked | Heads, layer: Any, site: Site) -> None:
     for part in op.parts:
         if part in parent._modules:
             delattr(parent, part)
-    site.put(op.path, layer)
+    site.put(op.path, any_strides(layer))
     setattr(parent, f"{name}_sizes", list(widths(op, site.ranks)))
     if isinstance(op, Heads):
         setattr(parent, f"{name}_head_sizes", head_sizes(op))

@@ -10,9 +10,15 @@ from typing import Any
 
 from hfspeed.vllm.models.causal import TransformersForCausalLM
 from hfspeed.vllm.models.mixture import TransformersMoEForCausalLM
+from hfspeed.vllm.models.recurrent import TransformersAttentionFreeForCausalLM, TransformersHybridForCausalLM
 from hfspeed.vllm.models.refusing import refusing
 
-__all__ = ["TransformersForCausalLM", "TransformersMoEForCausalLM"]
+__all__ = [
+    "TransformersAttentionFreeForCausalLM",
+    "TransformersForCausalLM",
+    "TransformersHybridForCausalLM",
+    "TransformersMoEForCausalLM",
+]
 
 
 def __getattr__(name: str) -> Any:

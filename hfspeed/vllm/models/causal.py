@@ -19,9 +19,11 @@ from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.models.interfaces import SupportsLoRA, SupportsPP
 from vllm.sequence import IntermediateTensors
 
+from hfspeed.errors import HfspeedError
 from hfspeed.plan import Embed, Head, Plan
 from hfspeed.vllm import layout
 from hfspeed.vllm.build import build, packed_names
+from hfspeed.vllm.kind import of_plan
 from hfspeed.vllm.layers.embed import tie
 from hfspeed.vllm.logits import Logits
 from hfspeed.vllm.materialise import materialise, move_values
@@ -58,6 +60,7 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         parallel = vllm_config.parallel_config
         layout.check(self.plan, ranks=parallel.tensor_parallel_size, stages=parallel.pipeline_parallel_size)
         check_cache_kind(vllm_config, self.plan.architecture)
+        self._check_kind()
         mark_compile_key(vllm_config, prepared.digest)
         self._name_for_vllm(vllm_config)
         self.loader = Loader(
@@ -118,6 +121,15 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Fill the parameters from checkpoint tensors; the names of those that were filled."""
         return self.loader.load(self, weights)
+
+    def _check_kind(self) -> None:
+        """What vLLM was told of states must be true: else it would give them no room, and forget them."""
+        told = ("Hybrid" if getattr(self, "is_hybrid", False) else "") or (
+            "AttentionFree" if getattr(self, "is_attention_free", False) else ""
+        )
+        if told != of_plan(self.plan):
+            found = f"{self.plan.architecture} is built as {type(self).__name__}, which says otherwise about states"
+            raise HfspeedError(f"{found} than its plan; serve it with --model-impl transformers, by its own name")
 
     def _name_for_vllm(self, vllm_config: Any) -> None:
         """Tell vLLM which merged layer stands for which of the author's, before any layer is built."""

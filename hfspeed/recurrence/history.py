@@ -1,0 +1,72 @@
+"""A module that mixes tokens in a way that nobody knows, run on all tokens of a sequence anew at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from hfspeed.errors import PlanError
+from hfspeed.plan import History
+
+NONE = "none"
+"""Stands for an input that does not follow the tokens, and for a result that is not handed on."""
+
+
+def dims(told: Sequence[str]) -> list[int | None]:
+    """In which dimension of each tensor tokens lie: ``("1xTx64", "none")`` to ``[1, None]``."""
+    return [None if one == NONE else one.partition("_")[0].split("x").index("T") for one in told]
+
+
+def width(told: str) -> int:
+    """Elements per token: 64 for ``"1xTx64"``."""
+    count = 1
+    for size in told.partition("_")[0].split("x"):
+        count *= 1 if size == "T" else int(size)
+    return count
+
+
+class Inputs:
+    """The arguments of one call; those that follow the tokens can be exchanged."""
+
+    def __init__(self, op: History, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.op = op
+        self.leaves, self.spec = tree_flatten((args, kwargs))
+        tensors = [at for at, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
+        if len(tensors) != len(op.inputs):
+            raise PlanError(f"{op.path} is called with {len(tensors)} tensors, the plan says {len(op.inputs)}")
+        self.following = [(at, dim) for at, dim in zip(tensors, dims(op.inputs), strict=True) if dim is not None]
+
+    def new(self, start: int, tokens: int) -> Iterator[tuple[int, torch.Tensor]]:
+        """What the call brings for some of its tokens: the dimension of tokens, and the values."""
+        for at, dim in self.following:
+            yield dim, self.leaves[at].narrow(dim, start, tokens)
+
+    def run(self, forward: Callable[..., Any], whole: Sequence[torch.Tensor], tokens: int) -> list[torch.Tensor | None]:
+        """What ``forward`` gives for the last ``tokens`` tokens, if it gets ``whole`` for what follows the tokens."""
+        leaves = list(self.leaves)
+        for (at, _), value in zip(self.following, whole, strict=True):
+            leaves[at] = value
+        args, kwargs = tree_unflatten(leaves, self.spec)
+        found = results(forward(*args, **kwargs))
+        given = [None if dim is None else found[number] for number, dim in enumerate(dims(self.op.gives))]
+        return [
+            None if one is None or dim is None else one.narrow(dim, one.shape[dim] - tokens, tokens)
+            for one, dim in zip(given, dims(self.op.gives), strict=True)
+        ]
+
+
+def results(found: Any) -> list[Any]:
+    """What a module returned, as a list."""
+    return list(found) if isinstance(found, tuple | list) else [found]
+
+
+def joined(op: History, done: Sequence[Sequence[torch.Tensor | None]]) -> Any:
+    """Results of pieces side by side, as the module returns them; what does not follow the tokens is ``None``."""
+    every = [
+        None if dim is None else torch.cat([piece[number] for piece in done], dim)  # type: ignore[misc]
+        for number, dim in enumerate(dims(op.gives))
+    ]
+    return every[0] if len(every) == 1 else tuple(every)

@@ -1,0 +1,172 @@
+"""Stateful functions over vLLM's scheduled tokens: one page of states per decoder layer and sequence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from hfspeed.plan import Recurrence
+from hfspeed.recurrence import kernel_of
+from hfspeed.recurrence.call import Called, Turn
+from hfspeed.vllm.site import Site
+from hfspeed.vllm.states import Pages, Scheduled, scheduled
+from hfspeed.vllm.versions import layer_word, register_splitting_op, resolved_layer
+
+ALIGNMENT = 16
+"""Bytes at whose multiples each state begins, so that wide loads are aligned."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One state in a page: which kernel reads it, and where it lies."""
+
+    called: Called
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    start: int
+
+    @property
+    def stop(self) -> int:
+        """The first byte behind it."""
+        return self.start + math.prod(self.shape) * self.dtype.itemsize
+
+
+class States(Pages):
+    """All states of one decoder layer in one page, so that vLLM pads once."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(prefix)
+        self.slots: list[Slot] = []
+        self.bytes = 0
+
+    def add(self, called: Called, given: torch.dtype) -> int:
+        """Make room for the states of a call; the number of the first."""
+        first = len(self.slots)
+        for _ in range(called.op.calls):
+            slot = Slot(called, called.op.state, called.dtype(given), self.bytes)
+            self.slots.append(slot)
+            self.room(slot.stop - slot.start)
+        return first
+
+    def room(self, count: int) -> int:
+        """Make room for ``count`` bytes; where they begin."""
+        start, self.bytes = self.bytes, -(-(self.bytes + count) // ALIGNMENT) * ALIGNMENT
+        return start
+
+    def views(self, number: int) -> torch.Tensor:
+        """The state ``number`` of every page: ``[pages, *state]``."""
+        slot = self.slots[number]
+        (pages,) = self.kv_cache
+        return pages[:, slot.start : slot.stop].view(slot.dtype).view(-1, *slot.shape)
+
+
+class Stateful(nn.Module):
+    """What the author's module calls; takes and gives what the author's function does."""
+
+    def __init__(self, op: Recurrence, states: States) -> None:
+        super().__init__()
+        self.called, self.turn = Called(op, kernel_of(op.kind)), Turn(op.calls)
+        self.prefix, self.first = states.prefix, states.add(self.called, torch.get_default_dtype())
+
+    def forward(self, *args: Any, **keywords: Any) -> Any:
+        """Compute over the tokens of the step, ``[1, …]``."""
+        operands = self.called.operands(args, keywords)
+        out = torch.empty_like(self.called.kernel.like(operands), memory_format=torch.contiguous_format)
+        ordered = [operands[role] for role in self.called.kernel.roles]
+        number = self.first + self.turn.next()
+        torch.ops.vllm.hfspeed_recurrence(out, ordered, number, layer_word(self.prefix))
+        return self.called.result(out)
+
+
+def recurrence(op: Recurrence, site: Site) -> None:
+    """A child of the module at ``op.path`` under the promised name; its states join those of its decoder layer."""
+    setattr(site.root.get_submodule(op.path), op.name, Stateful(op, states_of(op.path, site)))
+
+
+def states_of(path: str, site: Site) -> States:
+    """The holder of the decoder layer that ``path`` lies in, made on first use."""
+    prefix = site.prefix(f"{_layer(path)}.states")
+    if prefix not in site.states:
+        site.states[prefix] = States(prefix)
+    found: States = site.states[prefix]
+    return found
+
+
+def _layer(path: str) -> str:
+    """The decoder layer that ``path`` lies in: up to its first number; ``path`` where it has none."""
+    pieces = path.split(".")
+    numbers = [at for at, piece in enumerate(pieces) if piece.isdigit()]
+    return ".".join(pieces[: numbers[0] + 1]) if numbers else path
+
+
+def hfspeed_recurrence(out: torch.Tensor, operands: list[torch.Tensor | None], number: int, layer: str) -> None:
+    """Run one kernel over the scheduled tokens: single tokens as one batch, longer pieces one after the other.
+
+    Args:
+        out: written; laid out as the result of the kernel.
+        operands: in the order of the kernel's roles.
+        number: which state.
+        layer: the name of the `States`.
+    """
+    states, now = scheduled(resolved_layer(layer))
+    assert isinstance(states, States)
+    out.zero_()
+    if now is None:  # vLLM tries the model before there is a cache
+        return
+    slot = states.slots[number]
+    given = dict(zip(slot.called.kernel.roles, operands, strict=True))
+    _singles(slot, given, states.views(number), now, out)
+    _pieces(slot, given, states.views(number), now, out)
+
+
+def _singles(
+    slot: Slot, given: dict[str, torch.Tensor | None], states: torch.Tensor, now: Scheduled, out: torch.Tensor
+) -> None:
+    """One more token of each of some sequences, which become a batch."""
+    if not now.singles:
+        return
+    kernel = slot.called.kernel
+    mine = dict(given)
+    for role, dim in kernel.tokens.items():
+        if (value := given[role]) is not None:
+            mine[role] = _as_batch(value, dim, now.singles)
+    result, after = kernel.run(mine, slot.called.settings, states[now.single_pages])
+    states[now.single_pages] = after.to(states.dtype)
+    out.narrow(kernel.axis, 0, now.singles).copy_(_as_row(result, kernel.axis))
+
+
+def _pieces(
+    slot: Slot, given: dict[str, torch.Tensor | None], states: torch.Tensor, now: Scheduled, out: torch.Tensor
+) -> None:
+    """Several tokens of one sequence at a time."""
+    kernel = slot.called.kernel
+    for piece in now.pieces:
+        mine = dict(given)
+        for role, dim in kernel.tokens.items():
+            if (value := given[role]) is not None:
+                mine[role] = value.narrow(dim, *piece.span)
+        before = states[piece.page] if piece.goes_on else torch.zeros_like(states[piece.page])
+        result, after = kernel.run(mine, slot.called.settings, before[None])
+        states[piece.page] = after[0].to(states.dtype)
+        out.narrow(kernel.axis, *piece.span).copy_(result)
+
+
+def _as_batch(value: torch.Tensor, dim: int, count: int) -> torch.Tensor:
+    """The first tokens of ``[1, …, tokens, …]`` as sequences of one token."""
+    return value.narrow(dim, 0, count)[0].movedim(dim - 1, 0).unsqueeze(dim)
+
+
+def _as_row(value: torch.Tensor, dim: int) -> torch.Tensor:
+    """Sequences of one token side by side; undoes `_as_batch`."""
+    return value.squeeze(dim).movedim(0, dim - 1)[None]
+
+
+def _shapes(out: torch.Tensor, operands: list[torch.Tensor | None], number: int, layer: str) -> None:
+    """Nothing but ``out`` changes, and its shape is known."""
+
+
+SPLITS = register_splitting_op(hfspeed_recurrence, _shapes, mutates=["out"])

@@ -1,0 +1,112 @@
+"""vLLM's pages of states, and which sequences' tokens are scheduled in a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from vllm.config import get_current_vllm_config
+from vllm.forward_context import get_forward_context
+from vllm.model_executor.layers.mamba.abstract import MambaBase
+from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
+
+
+class Pages(nn.Module, MambaBase):
+    """A holder of states that vLLM keeps in pages of bytes; a subclass says how many in ``bytes``.
+
+    The page is one state to vLLM, so that copying it for prefix caching copies everything in it.
+    """
+
+    bytes: int
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self.prefix = prefix
+        self.kv_cache = (torch.tensor([], dtype=torch.int8),)
+        get_current_vllm_config().compilation_config.static_forward_context[prefix] = self
+
+    def get_state_shape(self) -> tuple[tuple[int, ...], ...]:
+        """One row of bytes."""
+        return ((self.bytes,),)
+
+    def get_state_dtype(self) -> tuple[torch.dtype, ...]:
+        """Bytes."""
+        return (torch.int8,)
+
+    @property
+    def mamba_type(self) -> MambaAttentionBackendEnum:
+        """The kind whose metadata says only which tokens belong to which page."""
+        return MambaAttentionBackendEnum.SHORT_CONV
+
+    @property
+    def is_kv_cache_tp_replicated(self) -> bool:
+        """Every rank computes whole states."""
+        return True
+
+    def get_kv_cache_spec(self, vllm_config: Any) -> Any:
+        """As vLLM's; without prefix caching a page lasts for a whole sequence."""
+        cache = vllm_config.cache_config
+        if cache.mamba_block_size is None:
+            cache.mamba_block_size = vllm_config.model_config.max_model_len
+        return super().get_kv_cache_spec(vllm_config)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """``tokens`` tokens of one sequence from row ``start`` on; ``goes_on`` unless its first token is among them."""
+
+    start: int
+    tokens: int
+    page: int
+    goes_on: bool
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Start and length."""
+        return self.start, self.tokens
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """The tokens of a step: first single tokens of sequences that go on, then pieces.
+
+    Attributes:
+        singles: how many single tokens there are.
+        single_pages: their pages, ``[singles]``.
+        pieces: what follows them.
+    """
+
+    singles: int
+    single_pages: torch.Tensor
+    pieces: tuple[Piece, ...]
+
+
+def scheduled(layer: str) -> tuple[Any, Scheduled | None]:
+    """The layer of that name, and what is scheduled for it; nothing while vLLM measures memory."""
+    context = get_forward_context()
+    metadata = context.attn_metadata
+    found = metadata.get(layer) if isinstance(metadata, dict) else None
+    return context.no_compile_layers[layer], None if found is None else _read(found)
+
+
+def _read(metadata: Any) -> Scheduled:
+    """The metadata in our words; remembered on it, since every layer of a group asks for the same."""
+    known: Scheduled | None = getattr(metadata, "hfspeed", None)
+    if known is not None:
+        return known
+    pieces: list[Piece] = []
+    if metadata.num_prefills:
+        starts = metadata.query_start_loc_p.tolist()
+        pages = metadata.state_indices_tensor_p.tolist()
+        goes_on = metadata.has_initial_states_p.tolist()
+        for number in range(metadata.num_prefills):
+            tokens = starts[number + 1] - starts[number]
+            start = metadata.num_decode_tokens + starts[number]
+            pieces.append(Piece(start, tokens, pages[number], goes_on[number]))
+    singles = metadata.num_decodes
+    pages_of_singles = metadata.state_indices_tensor_d[:singles, 0].long()
+    metadata.hfspeed = Scheduled(singles, pages_of_singles, tuple(piece for piece in pieces if piece.tokens))
+    found: Scheduled = metadata.hfspeed
+    return found

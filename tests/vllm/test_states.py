@@ -1,0 +1,163 @@
+"""The op that computes with states, on tokens scheduled as vLLM schedules them, without an engine."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from hfspeed.plan import History, Recurrence
+from hfspeed.plan.settings import shown
+from hfspeed.recurrence import KERNELS, kernel_of
+
+FILE = Path(__file__).parent.parent / "recurrence" / "loops.py"
+LENGTHS = (37, 5, 80)
+
+
+@pytest.fixture(scope="module")
+def loops() -> Any:
+    spec = importlib.util.spec_from_file_location("recurrence_loops", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["recurrence_loops"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def metadata(singles: list[int], pieces: list[tuple[int, int, bool]]) -> Any:
+    """As vLLM's: pages of single tokens, then page, length and whether it goes on of each piece."""
+    starts = [0]
+    for _, tokens, _ in pieces:
+        starts.append(starts[-1] + tokens)
+    return SimpleNamespace(
+        num_decodes=len(singles),
+        num_decode_tokens=len(singles),
+        num_prefills=len(pieces),
+        state_indices_tensor_d=torch.tensor(singles, dtype=torch.int32).reshape(-1, 1),
+        state_indices_tensor_p=torch.tensor([page for page, _, _ in pieces], dtype=torch.int32),
+        query_start_loc_p=torch.tensor(starts, dtype=torch.int32),
+        has_initial_states_p=torch.tensor([goes_on for _, _, goes_on in pieces]),
+    )
+
+
+class Sums(torch.nn.Module):
+    """Sums of what came before, in two layouts."""
+
+    def forward(self, x: torch.Tensor, pair: tuple[torch.Tensor, torch.Tensor], flag: bool = False) -> Any:
+        """``[1, tokens, 4]``, and a pair of ``[1, 2, tokens]``, to both, and the last sum."""
+        assert flag
+        first = x.cumsum(1) * pair[1].transpose(1, 2)[..., :1]
+        return first, pair[0].cumsum(2), x.sum(1)
+
+
+def test_whole_histories(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.config import VllmConfig, set_current_vllm_config
+
+    from hfspeed.vllm import states as pages
+    from hfspeed.vllm.layers.history import Remembering
+    from hfspeed.vllm.layers.recurrence import States
+
+    torch.manual_seed(0)
+    with set_current_vllm_config(VllmConfig()):
+        holder = States("layer.states")
+    op = History("m", ("1xTx4", "1x2xT", "1x2xT"), ("1xTx4", "1x2xT", "none"))
+    model = Sums()
+    run = Remembering(op, model.forward, holder, 40)
+    holder.kv_cache = (torch.randint(-128, 127, (5, holder.bytes), dtype=torch.int8),)
+    context = SimpleNamespace(no_compile_layers={"layer.states": holder}, attn_metadata=None)
+    monkeypatch.setattr(pages, "get_forward_context", lambda: context)
+    x, one, two = torch.randn(2, 1, 40, 4), torch.randn(2, 1, 2, 40), torch.randn(2, 1, 2, 40)
+    wanted = [model(x[n], (one[n], two[n]), flag=True) for n in range(2)]
+    steps = [{0: (0, 7)}, {0: (7, 8), 1: (0, 30)}, {0: (8, 9), 1: (30, 31)}, {1: (31, 40), 0: (9, 11)}, {0: (0, 3)}]
+    for step in steps:
+        rows = sorted(step.items(), key=lambda item: item[1][1] - item[1][0] > 1 or item[1][0] == 0)
+        singles = [1 + n for n, (start, stop) in rows if stop - start == 1 and start]
+        pieces = [(1 + n, stop - start, start > 0) for n, (start, stop) in rows[len(singles) :]]
+        context.attn_metadata = {"layer.states": metadata(singles, pieces)}
+
+        def laid(value: torch.Tensor, dim: int, rows: Any = rows) -> torch.Tensor:
+            parts = [value[n].narrow(dim, start, stop - start) for n, (start, stop) in rows]
+            return torch.cat([*parts, parts[0].narrow(dim, 0, 1)], dim)
+
+        first, second, last = run(laid(x, 1), (laid(one, 2), laid(two, 2)), flag=True)
+        assert last is None
+        at = 0
+        for n, (start, stop) in rows:
+            count = stop - start
+            torch.testing.assert_close(first.narrow(1, at, count), wanted[n][0].narrow(1, start, count))
+            torch.testing.assert_close(second.narrow(2, at, count), wanted[n][1].narrow(2, start, count))
+            at += count
+
+
+def test_every_kind_in_one_page(loops: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three sequences in random pieces, mixed with single tokens; pages hold rubbish before, and padding follows."""
+    from vllm.config import VllmConfig, set_current_vllm_config
+
+    from hfspeed.vllm import states as pages
+    from hfspeed.vllm.layers import recurrence
+
+    torch.manual_seed(0)
+    with set_current_vllm_config(VllmConfig()):
+        holder = recurrence.States("layer.states")
+        parts, given = {}, {}
+        for kernel in KERNELS:
+            made, chosen = loops.operands(kernel.kind, 1, sum(LENGTHS))
+            narrow = {r: v.float() if v.is_floating_point() else v for r, v in made.items()}
+            operands = dict.fromkeys(kernel.roles) | narrow
+            words = tuple(shown(name, value) for name, value in chosen.items())
+            pair = kernel.always_pair
+            op = Recurrence("m", kernel.kind, kernel.kind, kernel.state(operands), kernel.roles, words, pair=pair)
+            parts[kernel.kind] = recurrence.Stateful(op, holder)
+            given[kernel.kind] = (operands, dict(kernel.usual) | chosen)
+    holder.kv_cache = (torch.randint(-128, 127, (9, holder.bytes + 48), dtype=torch.int8),)
+    context = SimpleNamespace(no_compile_layers={"layer.states": holder}, attn_metadata=None)
+    monkeypatch.setattr(pages, "get_forward_context", lambda: context)
+    done = {kind: [[] for _ in LENGTHS] for kind in parts}
+    begins = [sum(LENGTHS[:number]) for number in range(len(LENGTHS))]
+    random.seed(1)
+    at = [0] * len(LENGTHS)
+    while any(one < length for one, length in zip(at, LENGTHS, strict=True)):
+        singles, pieces = [], []
+        for number, length in enumerate(LENGTHS):
+            tokens = min(length - at[number], random.choice([0, 1, 1, 2, 9, 33]))
+            if tokens == 1 and at[number]:
+                singles.append(number)
+            elif tokens:
+                pieces.append((number, tokens))
+        rows = [(number, 1) for number in singles] + pieces
+        if not rows:
+            continue
+        found = metadata([3 + n for n in singles], [(3 + n, tokens, at[n] > 0) for n, tokens in pieces])
+        context.attn_metadata = {"layer.states": found}
+        index = torch.cat([torch.arange(begins[n] + at[n], begins[n] + at[n] + tokens) for n, tokens in rows])
+        index = torch.cat([index, torch.zeros(2, dtype=torch.long)])
+        for kind, part in parts.items():
+            kernel, (operands, chosen) = kernel_of(kind), given[kind]
+            mine = {
+                r: v.index_select(kernel.tokens[r], index) if r in kernel.tokens and v is not None else v
+                for r, v in operands.items()
+            }
+            out = part(**mine, **chosen)
+            out = out[0] if kernel.always_pair else out
+            start = 0
+            for n, tokens in rows:
+                done[kind][n].append(out.narrow(kernel.axis, start, tokens))
+                start += tokens
+            assert not out.narrow(kernel.axis, start, 2).any()
+        for n, tokens in rows:
+            at[n] += tokens
+    for kind in parts:
+        kernel, (operands, chosen) = kernel_of(kind), given[kind]
+        for number, length in enumerate(LENGTHS):
+            alone = {
+                r: v.narrow(kernel.tokens[r], begins[number], length) if r in kernel.tokens and v is not None else v
+                for r, v in operands.items()
+            }
+            wanted = loops.LOOPS[kind](alone, chosen)
+            torch.testing.assert_close(torch.cat(done[kind][number], kernel.axis), wanted, rtol=2e-3, atol=2e-4)
