@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,9 @@ from vllm.config import get_current_vllm_config
 from vllm.forward_context import get_forward_context
 from vllm.model_executor.layers.mamba.abstract import MambaBase
 from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
+
+from hfspeed.recurrence.call import Called
+from hfspeed.vllm.site import Site
 
 
 class Pages(nn.Module, MambaBase):
@@ -51,6 +55,70 @@ class Pages(nn.Module, MambaBase):
         if cache.mamba_block_size is None:
             cache.mamba_block_size = vllm_config.model_config.max_model_len
         return super().get_kv_cache_spec(vllm_config)
+
+
+ALIGNMENT = 16
+"""Bytes at whose multiples each state begins, so that wide loads are aligned."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One state in a page: which kernel reads it, and where it lies."""
+
+    called: Called
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    start: int
+
+    @property
+    def stop(self) -> int:
+        """The first byte behind it."""
+        return self.start + math.prod(self.shape) * self.dtype.itemsize
+
+
+class States(Pages):
+    """All states of one decoder layer in one page, so that vLLM pads once."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(prefix)
+        self.slots: list[Slot] = []
+        self.bytes = 0
+
+    def add(self, called: Called, given: torch.dtype) -> int:
+        """Make room for the states of a call; the number of the first."""
+        first = len(self.slots)
+        for _ in range(called.op.calls):
+            slot = Slot(called, called.op.state, called.dtype(given), self.bytes)
+            self.slots.append(slot)
+            self.room(slot.stop - slot.start)
+        return first
+
+    def room(self, count: int) -> int:
+        """Make room for ``count`` bytes; where they begin."""
+        start, self.bytes = self.bytes, -(-(self.bytes + count) // ALIGNMENT) * ALIGNMENT
+        return start
+
+    def views(self, number: int) -> torch.Tensor:
+        """The state ``number`` of every page: ``[pages, *state]``."""
+        slot = self.slots[number]
+        (pages,) = self.kv_cache
+        return pages[:, slot.start : slot.stop].view(slot.dtype).view(-1, *slot.shape)
+
+
+def states_of(path: str, site: Site) -> States:
+    """The holder of the decoder layer that ``path`` lies in, made on first use."""
+    prefix = site.prefix(f"{_layer(path)}.states")
+    if prefix not in site.states:
+        site.states[prefix] = States(prefix)
+    found: States = site.states[prefix]
+    return found
+
+
+def _layer(path: str) -> str:
+    """The decoder layer that ``path`` lies in: up to its first number; ``path`` where it has none."""
+    pieces = path.split(".")
+    numbers = [at for at, piece in enumerate(pieces) if piece.isdigit()]
+    return ".".join(pieces[: numbers[0] + 1]) if numbers else path
 
 
 @dataclass(frozen=True)

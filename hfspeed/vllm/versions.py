@@ -287,16 +287,6 @@ def register_splitting_op(function: Any, shapes: Any, *, mutates: list[str]) -> 
     return f"vllm::{SPLITTING_OP}"
 
 
-def layer_word(name: str) -> Any:
-    """A layer's name as an op takes it; vLLM hides it where it can, so that equal layers share compiled code."""
-    return name
-
-
-def resolved_layer(name: Any) -> str:
-    """Undoes `layer_word`."""
-    return str(name)
-
-
 def copy_whole() -> Any:
     """The function of vLLM's that copies a state as it is from page to page."""
     from vllm.model_executor.layers.mamba.mamba_utils import get_temporal_copy_spec

@@ -61,7 +61,7 @@ def test_whole_histories(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from hfspeed.vllm import states as pages
     from hfspeed.vllm.layers.history import Remembering
-    from hfspeed.vllm.layers.recurrence import States
+    from hfspeed.vllm.states import States
 
     torch.manual_seed(0)
     with set_current_vllm_config(VllmConfig()):
@@ -104,7 +104,7 @@ def test_every_kind_in_one_page(loops: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
     torch.manual_seed(0)
     with set_current_vllm_config(VllmConfig()):
-        holder = recurrence.States("layer.states")
+        holder = pages.States("layer.states")
         parts, given = {}, {}
         for kernel in KERNELS:
             made, chosen = loops.operands(kernel.kind, 1, sum(LENGTHS))

@@ -10,10 +10,9 @@ import torch
 from hfspeed.errors import PlanError
 from hfspeed.plan import History
 from hfspeed.recurrence.history import NONE, Inputs, dims, joined, width
-from hfspeed.vllm.layers.recurrence import States, states_of
 from hfspeed.vllm.outside import outside
 from hfspeed.vllm.site import Site
-from hfspeed.vllm.states import Piece, scheduled
+from hfspeed.vllm.states import Piece, States, scheduled, states_of
 
 BYTES = 8
 """Of an element, whatever its dtype."""

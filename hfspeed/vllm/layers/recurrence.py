@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,55 +11,8 @@ from hfspeed.plan import Recurrence
 from hfspeed.recurrence import kernel_of
 from hfspeed.recurrence.call import Called, Turn
 from hfspeed.vllm.site import Site
-from hfspeed.vllm.states import Pages, Scheduled, scheduled
-from hfspeed.vllm.versions import layer_word, register_splitting_op, resolved_layer
-
-ALIGNMENT = 16
-"""Bytes at whose multiples each state begins, so that wide loads are aligned."""
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One state in a page: which kernel reads it, and where it lies."""
-
-    called: Called
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    start: int
-
-    @property
-    def stop(self) -> int:
-        """The first byte behind it."""
-        return self.start + math.prod(self.shape) * self.dtype.itemsize
-
-
-class States(Pages):
-    """All states of one decoder layer in one page, so that vLLM pads once."""
-
-    def __init__(self, prefix: str) -> None:
-        super().__init__(prefix)
-        self.slots: list[Slot] = []
-        self.bytes = 0
-
-    def add(self, called: Called, given: torch.dtype) -> int:
-        """Make room for the states of a call; the number of the first."""
-        first = len(self.slots)
-        for _ in range(called.op.calls):
-            slot = Slot(called, called.op.state, called.dtype(given), self.bytes)
-            self.slots.append(slot)
-            self.room(slot.stop - slot.start)
-        return first
-
-    def room(self, count: int) -> int:
-        """Make room for ``count`` bytes; where they begin."""
-        start, self.bytes = self.bytes, -(-(self.bytes + count) // ALIGNMENT) * ALIGNMENT
-        return start
-
-    def views(self, number: int) -> torch.Tensor:
-        """The state ``number`` of every page: ``[pages, *state]``."""
-        slot = self.slots[number]
-        (pages,) = self.kv_cache
-        return pages[:, slot.start : slot.stop].view(slot.dtype).view(-1, *slot.shape)
+from hfspeed.vllm.states import Scheduled, Slot, States, scheduled, states_of
+from hfspeed.vllm.versions import register_splitting_op
 
 
 class Stateful(nn.Module):
@@ -78,29 +29,13 @@ class Stateful(nn.Module):
         out = torch.empty_like(self.called.kernel.like(operands), memory_format=torch.contiguous_format)
         ordered = [operands[role] for role in self.called.kernel.roles]
         number = self.first + self.turn.next()
-        torch.ops.vllm.hfspeed_recurrence(out, ordered, number, layer_word(self.prefix))
+        torch.ops.vllm.hfspeed_recurrence(out, ordered, number, self.prefix)
         return self.called.result(out)
 
 
 def recurrence(op: Recurrence, site: Site) -> None:
     """A child of the module at ``op.path`` under the promised name; its states join those of its decoder layer."""
     setattr(site.root.get_submodule(op.path), op.name, Stateful(op, states_of(op.path, site)))
-
-
-def states_of(path: str, site: Site) -> States:
-    """The holder of the decoder layer that ``path`` lies in, made on first use."""
-    prefix = site.prefix(f"{_layer(path)}.states")
-    if prefix not in site.states:
-        site.states[prefix] = States(prefix)
-    found: States = site.states[prefix]
-    return found
-
-
-def _layer(path: str) -> str:
-    """The decoder layer that ``path`` lies in: up to its first number; ``path`` where it has none."""
-    pieces = path.split(".")
-    numbers = [at for at, piece in enumerate(pieces) if piece.isdigit()]
-    return ".".join(pieces[: numbers[0] + 1]) if numbers else path
 
 
 def hfspeed_recurrence(out: torch.Tensor, operands: list[torch.Tensor | None], number: int, layer: str) -> None:
@@ -112,7 +47,7 @@ def hfspeed_recurrence(out: torch.Tensor, operands: list[torch.Tensor | None], n
         number: which state.
         layer: the name of the `States`.
     """
-    states, now = scheduled(resolved_layer(layer))
+    states, now = scheduled(layer)
     assert isinstance(states, States)
     out.zero_()
     if now is None:  # vLLM tries the model before there is a cache
