@@ -76,7 +76,7 @@ def _experts(hint: Hint, call: Call, plan: Plan) -> Refusal | None:
     ahead = _ahead(call, fused & here)
     for role, leads in (("router", True), ("shared", False)):
         if (said := parts[role]) and (f"{call.path}.{said}" in ahead) != leads:
-            what = "does not choose the experts" if leads else "comes before the experts, so not every token passes it"
+            what = "does not choose the experts" if leads else "leads to the experts, so it is not beside them"
             return truth.untrue(hint, name, f"`{said}` {what}")
     return None
 

@@ -11,6 +11,7 @@ from torch.nn import functional
 from vllm.distributed import tensor_model_parallel_all_reduce
 from vllm.model_executor.utils import set_weight_attrs
 
+from hfspeed.errors import HfspeedError
 from hfspeed.pattern.expert_math import between
 from hfspeed.plan import Experts
 from hfspeed.plan.shares import span
@@ -29,6 +30,11 @@ from hfspeed.vllm.versions import (
 
 def experts(op: Experts, site: Site) -> None:
     """Put a module at ``op.path`` that is called as the author's is, and holds this rank's share."""
+    if getattr(site.vllm_config.parallel_config, "enable_eplb", False):
+        raise HfspeedError(
+            f"{op.path}: --enable-eplb moves experts between ranks while they serve, which hfspeed does not do; "
+            "leave it out"
+        )
     author = site.root.get_submodule(op.path)
     name = kernel_name(op, site.ranks)
     layer: nn.Module
