@@ -1,26 +1,29 @@
 # Two commands: `make demo` runs the main job, `make test` the tests. Both set up what they need first, in .venv.
 #
 # EXTRAS: what to install. On a machine with a GPU: make demo EXTRAS=vllm,demo,dev,docs
+# ZOO: families, @groups and options for `make zoo`, for instance ZOO="--ranks 2 @dense" or ZOO="--checkpoints FOLDER"
 # PIP_FLAGS: given to every `pip install`, for instance to say where torch for CPUs is.
 
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
 EXTRAS ?= cpu,demo,dev,docs
 PIP_FLAGS ?=
 PYTEST_FLAGS ?=
+ZOO ?=
 SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test agreement fuzz lint docs serve-docs clean
+.PHONY: help demo test agreement fuzz lint zoo docs serve-docs clean
 
 help:
 	@echo "make demo    set up, then serve an annotated model with vLLM and ask it something"
 	@echo "make test    set up, then lint and run every test"
 	@echo "make lint    ruff, mypy and the import contracts"
-	@echo "make agreement    plan every family of transformers, and compare with what the linter says"
+	@echo "make agreement   plan every family of transformers, and compare with what the linter says"
 	@echo "make fuzz    a hundred thousand broken files through the linter"
+	@echo "make zoo     serve a tiny checkpoint of every family, and show what changed since the last run"
 	@echo "make docs    build the documentation into site/"
 	@echo "make clean   remove .venv, caches and what the demo wrote"
 
@@ -46,11 +49,15 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
+# Three kinds of results: exact, refused with a reason, different. The last is a fault, and the exit status says so.
+zoo: $(READY)
+	$(BIN)/python tests/zoo $(ZOO)
+
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
-	rm -rf $(VENV) .demo site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .demo .zoo site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # Installed once, and again when the list of what is needed changes.
 #

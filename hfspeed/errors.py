@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hfspeed.refusal import Refusal
 
 
@@ -39,5 +41,17 @@ class RefusedError(HfspeedError):
     def __init__(self, subject: str, refusals: tuple[Refusal, ...]) -> None:
         self.subject = subject
         self.refusals = refusals
-        told = "\n".join(f"  {refusal}" for refusal in refusals)
+        told = "\n".join(_told(refusals))
         super().__init__(f"hfspeed cannot serve {subject} correctly, so it does not start:\n{told}")
+
+
+def _told(refusals: tuple[Refusal, ...]) -> Iterator[str]:
+    """Each refusal with what to do; what is the same in many layers once."""
+    alike: dict[tuple[object, ...], list[Refusal]] = {}
+    for refusal in refusals:
+        same = (refusal.wanted, refusal.reason, refusal.found, refusal.place, refusal.help)
+        alike.setdefault(same, []).append(refusal)
+    for first, *others in alike.values():
+        yield f"  {first}" + (f", and {len(others)} more like it" if others else "")
+        if first.help:
+            yield f"    {first.help}"

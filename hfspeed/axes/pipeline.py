@@ -84,7 +84,7 @@ def _layers(graph: fx.Graph, name: str) -> list[fx.Node]:
     return [n for n in graph.nodes if n.op == "call_module" and pattern.match(str(n.target))]
 
 
-def cut(recording: Recording, site: Site, layers: str, embed: str) -> tuple[Stages, list[Change]]:
+def cut(recording: Recording, site: Site, layers: str, embed: str, base: str) -> tuple[Stages, list[Change]]:
     """The stages, and the changes that let the decoder's forward begin and end in the middle.
 
     Args:
@@ -92,6 +92,8 @@ def cut(recording: Recording, site: Site, layers: str, embed: str) -> tuple[Stag
         site: the decoder.
         layers: path of the list.
         embed: path of the token table.
+        base: path of the base model. Where the decoder lies in it, what follows the layers is run on every stage,
+            because the base model reads what it returns; the modules in it hand on, and the proof sees all else.
 
     Raises:
         Refused: more than one value goes from layer to layer, or the loop cannot be read.
@@ -109,14 +111,16 @@ def cut(recording: Recording, site: Site, layers: str, embed: str) -> tuple[Stag
         tuple_output=isinstance(first.output, (tuple, list)),
         rest=len(first.output) - 1 if isinstance(first.output, (tuple, list)) else 0,
         first=(embed,),
-        last=_after(recording.calls[site.path].graph, layers, recording),
+        last=_last(recording, layers, site.path, base),
     )
-    me = site.recovered.self_name
-    return stages, [
+    changes = [
         Change("parameter", site.recovered.tree, "intermediate"),
         Change("before", loop.node, f"if intermediate is not None:\n    {carried} = intermediate"),
-        Change("after", loop.node, f"if {me}.hands_on:\n    return {carried}"),
     ]
+    if site.path == base:
+        leave = f"if {site.recovered.self_name}.hands_on:\n    return {carried}"
+        changes.append(Change("after", loop.node, leave))
+    return stages, changes
 
 
 def _carried(site: Site, loop: Loop) -> str:
@@ -133,7 +137,9 @@ def _alone(recording: Recording, site: Site, loop: Loop, layers: str) -> None:
     """Refuse values that reach later layers beside the one that goes round the loop: lists, stores, attributes."""
     calls = _layers(recording.calls[site.path].graph, layers)
     found = ""
-    if (late := crowded(recording.calls[site.path].graph, calls)) is not None:
+    if shared := _shared(recording.model, layers):
+        found = f"`{shared}` is one module in several layers"
+    elif (late := crowded(recording.calls[site.path].graph, calls)) is not None:
         found = f"`{late.target}`, or what follows it, reads more than one value that earlier layers made"
     elif pair := smuggled(recording, [str(call.target) for call in calls]):
         found = f"`{pair[1]}` reads what `{pair[0]}` made, without being given it"
@@ -142,19 +148,41 @@ def _alone(recording: Recording, site: Site, loop: Loop, layers: str) -> None:
         raise Refused(Refusal("stages", Reason.STAGE_STATE, found, site.path, place))
 
 
-def _after(graph: fx.Graph, layers: str, recording: Recording) -> tuple[str, ...]:
-    """Children with parameters that are called behind the last layer."""
+def _shared(model: nn.Module, layers: str) -> str:
+    """A module with parameters that stands in more than one layer; empty if there is none."""
+    owner: dict[int, str] = {}
+    for name, layer in model.get_submodule(layers).named_children():
+        for path, module in layer.named_modules():
+            if owner.setdefault(id(module), name) != name and any(True for _ in module.parameters()):
+                return f"{layers}.{name}.{path}"
+    return ""
+
+
+def _last(recording: Recording, layers: str, decoder: str, base: str) -> tuple[str, ...]:
+    """Modules with parameters that are called behind the last layer, in the decoder and around it."""
+    found = _after(recording, decoder, f"{layers}.")
+    while decoder != base:
+        around = next(
+            (p for p, call in recording.calls.items() if any(n.target == decoder for n in call.graph.nodes)), base
+        )
+        found += _after(recording, around, decoder)
+        decoder = around
+    return tuple(found)
+
+
+def _after(recording: Recording, path: str, inner: str) -> list[str]:
+    """Children with parameters that the module at ``path`` calls behind those whose path begins with ``inner``."""
     behind: list[str] = []
     passed = False
-    for node in graph.nodes:
+    for node in recording.calls[path].graph.nodes:
         if node.op != "call_module":
             continue
-        if str(node.target).startswith(f"{layers}."):
+        if str(node.target).startswith(inner):
             passed = True
             behind = []
         elif passed and any(True for _ in _module(recording, node).parameters()):
             behind.append(str(node.target))
-    return tuple(behind)
+    return behind
 
 
 def _module(recording: Recording, node: fx.Node) -> nn.Module:

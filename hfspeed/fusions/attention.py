@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -26,7 +28,7 @@ _WIDTHS: Final = {"q": 32, "k": 16, "v": 16}
 
 
 class InterfaceAttention(Replacement):
-    """The interface is called once, causally, with values known when the model is built."""
+    """The interface is called causally, with values known when the model is built; each call has a cache of its own."""
 
     name = "attention"
 
@@ -37,6 +39,10 @@ class InterfaceAttention(Replacement):
             + "return attention(self, q, k, v, None, sliding_window=4, softcap=2.0, s_aux=self.s, dropout=0.0)[0]",
             widths=_WIDTHS,
             children={"s": "nn.Parameter(torch.zeros(4))"},
+        ),
+        Example(
+            _SHAPES + "return attention(self, q, k, v, None)[0] + attention(self, q, k, k, None)[0]",
+            widths=_WIDTHS,
         ),
     )
     refuses = (
@@ -62,7 +68,7 @@ class InterfaceAttention(Replacement):
             reason=Reason.MASK_NOT_CAUSAL,
         ),
         Example(
-            _SHAPES + "return attention(self, q, k, v, None)[0] + attention(self, q, k, k, None)[0]",
+            _SHAPES + "return attention(self, q, k, v, None)[0] + attention(self, q, k, k, None, scaling=0.5)[0]",
             widths=_WIDTHS,
             reason=Reason.CALLED_TWICE_INTERFACE,
         ),
@@ -71,13 +77,22 @@ class InterfaceAttention(Replacement):
     def sees(self, call: Call) -> bool:
         return any(is_attention(node) for node in call.graph.nodes)
 
-    def plan(self, call: Call, twin: nn.Module) -> Attention:
-        nodes = [node for node in call.graph.nodes if is_attention(node)]
-        if len(nodes) > 1:
-            found = "the attention interface is called more than once in one module"
-            self.refuse(call, Reason.CALLED_TWICE_INTERFACE, found, nodes[1])
-        (node,) = nodes
-        query, key, value = (value_of(a) for a in node.args[1:4])
+    def plan(self, call: Call, twin: nn.Module, later: Sequence[Call] = ()) -> Attention:
+        first, *others = [node for node in call.graph.nodes if is_attention(node)]
+        op = self._one(call, first)
+        if first.meta.get("measured") is not None:  # the later calls run the same text
+            return replace(op, calls=1 + len(later))
+        every = [(call, node) for node in others]
+        every += [(one, node) for one in later for node in one.graph.nodes if is_attention(node)]
+        for one, node in every:
+            if self._one(one, node) != op:
+                found = "attention is called more than once a step, with different numbers"
+                self.refuse(one, Reason.CALLED_TWICE_INTERFACE, found, node)
+        return replace(op, calls=1 + len(every))
+
+    def _one(self, call: Call, node: fx.Node) -> Attention:
+        """The op of one call of the interface."""
+        query, key, value = (value_of(a) for a in node.args[1:4] if isinstance(a, fx.Node))
         self._causal(call, node, query, key)
         measured: Measured | None = node.meta.get("measured")
         known = self._known(call, node) if measured is None else measured.keywords()
@@ -105,7 +120,8 @@ class InterfaceAttention(Replacement):
         if causal is None:  # transformers asks the module then
             causal = getattr(call.module, "is_causal", True)
         if causal is False or query.shape[2] != key.shape[2]:
-            self.refuse(call, Reason.MASK_NOT_CAUSAL, "attention is not causal", node)
+            help_ = "an encoder cannot generate; configure it as a decoder (`is_decoder: true` in config.json)"
+            self.refuse(call, Reason.MASK_NOT_CAUSAL, "attention is not causal", node, help_)
 
     def _known(self, call: Call, node: fx.Node) -> dict[str, Any]:
         """Keywords that act, as numbers; refuses any that would be dropped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -66,7 +67,7 @@ class ChosenExperts(Replacement):
         stacks = any(p is not None and p.ndim == 3 for p in call.module._parameters.values())
         return stacks and _takes(call) is not None and isinstance(call.output, torch.Tensor)
 
-    def plan(self, call: Call, twin: nn.Module) -> Experts:
+    def plan(self, call: Call, twin: nn.Module, later: Sequence[Call] = ()) -> Experts:
         found = _takes(call)
         assert found is not None
         takes, inputs, top_k = found

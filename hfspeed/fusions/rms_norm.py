@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -73,7 +74,7 @@ class RootMeanSquareNorm(Replacement):
         reduces = any(function_name(node) in _REDUCTIONS for node in call.graph.nodes)
         return reduces and call.output.shape == values[0].shape
 
-    def plan(self, call: Call, twin: nn.Module) -> Norm:
+    def plan(self, call: Call, twin: nn.Module, later: Sequence[Call] = ()) -> Norm:
         (value,) = [v for v in (*call.args, *call.kwargs.values()) if isinstance(v, torch.Tensor)]
         size = int(value.shape[-1])
         shapes = [tuple(p.shape) for p in call.module.parameters()]

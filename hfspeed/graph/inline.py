@@ -37,7 +37,9 @@ def _into(graph: fx.Graph, call: Call, args: Any, kwargs: Any) -> Any:
         if node.op == "output":
             return _wired(node.args[0], known)
         if node.op == "placeholder" and "argument" in node.meta:
-            known[node] = list(_nodes(given[node.meta["argument"]]))[node.meta["number"]]
+            handed = list(_nodes(given[node.meta["argument"]]))
+            # a mask that is no longer made is not handed over, and nothing reads it
+            known[node] = handed[node.meta["number"]] if handed or node.users else None
         else:
             known[node] = _copied(graph, node, known, call.path)
     raise ValueError(f"the graph of {call.path} has no output")

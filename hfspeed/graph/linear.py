@@ -1,4 +1,4 @@
-"""What a linear child is: `nn.Linear`, or a module that was run and multiplies by a matrix kept the other way round."""
+"""What a linear child is: `nn.Linear`, or a module that was run and multiplies by a matrix, kept either way round."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def shape_of(module: nn.Module | None) -> Shape | None:
         return None
     if type(module) is nn.Linear:
         return Shape(module.in_features, module.out_features, module.bias is not None)
-    shape = _turned(module)
+    shape = _held(module)
     return shape if shape is not None and _probed(module, shape) else None
 
 
-def _turned(module: nn.Module) -> Shape | None:
+def _held(module: nn.Module) -> Shape | None:
     """The shape that the parameters suggest, of a class that torch does not have itself."""
     if type(module).__module__.startswith("torch.") or module._modules or module._buffers:
         return None
@@ -43,6 +43,8 @@ def _turned(module: nn.Module) -> Shape | None:
     weight, bias = held.pop("weight", None), held.pop("bias", None)
     if held or weight is None or weight.ndim != 2 or not weight.is_floating_point():
         return None
+    if isinstance(module, nn.Linear):
+        return Shape(weight.shape[1], weight.shape[0], bias is not None)
     if bias is None or bias.shape != weight.shape[1:]:
         return None  # without a bias, it may as well be a table of rows
     return Shape(weight.shape[0], weight.shape[1], True, transposed=True)
@@ -64,8 +66,9 @@ def _multiplies(module: nn.Module, shape: Shape) -> bool:
     source = torch.Generator().manual_seed(_SEED)
     twin = copy.copy(module)
     weight = torch.randn(shape.inputs, shape.outputs, generator=source)
-    bias = torch.randn(shape.outputs, generator=source)
-    twin._parameters = {"weight": nn.Parameter(weight, False), "bias": nn.Parameter(bias, False)}
+    bias = torch.randn(shape.outputs, generator=source) if shape.bias else torch.zeros(shape.outputs)
+    kept = weight if shape.transposed else weight.t().contiguous()
+    twin._parameters = {"weight": nn.Parameter(kept, False), "bias": nn.Parameter(bias, False) if shape.bias else None}
     # Outside any recorder: what the probe does is no part of a forward.
     with torch.no_grad(), torch._C.DisableTorchFunction(), torch.device("cpu"):
         for lead, scale in (((2, 3), 1e-2), ((1, 4), 1.0), ((3,), 1e4)):

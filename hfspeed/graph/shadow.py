@@ -21,6 +21,12 @@ READS: Final = frozenset(
 """Functions whose result is a plain value, not a tensor."""
 
 MISSING: Final = object()
+LIKE: Final = {
+    "zeros_like": 0, "ones_like": 0, "full_like": 0, "new_zeros": 0, "new_ones": 0, "new_full": 0, "new_tensor": 0,
+    "to": 1, "type_as": 1, "expand_as": 1, "view_as": 1, "reshape_as": 1,
+}  # fmt: skip
+"""Functions that look only at the shape and type of the tensor at this place."""
+
 MOST: Final = 1 << 24
 """Elements of a value that are still computed; what is larger is a mask or a table, which nobody reads off."""
 
@@ -51,8 +57,13 @@ class Shadows:
     def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``func(*args, **kwargs)``; what reads a value reads it off the shadow."""
         given = [*tensors(args), *tensors(kwargs)]
-        if not self._known or (given and not any(tensor.is_meta for tensor in given)):
-            return func(*args, **kwargs)  # on values already; twice would be wrong where it writes
+        if not self._known:
+            return func(*args, **kwargs)
+        if given and not any(tensor.is_meta for tensor in given):
+            result = func(*args, **kwargs)  # on values already; twice would be wrong where it writes
+            if any(tensor.is_meta for tensor in tensors(result)):  # but not where it only moves to meta
+                self._keep(result, self._shadow(func, args, kwargs))
+            return result
         if getattr(func, "__name__", "") in READS:
             shadow = self._shadow(func, args, kwargs)
             return func(*args, **kwargs) if shadow is MISSING else shadow
@@ -73,7 +84,7 @@ class Shadows:
     def _shadow(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if getattr(func, "__name__", "") == "__get__":
             return MISSING
-        real_args, real_kwargs = self._real(args), self._real(kwargs)
+        real_args, real_kwargs = self._real(_known_by_shape(func, args)), self._real(kwargs)
         if real_args is MISSING or real_kwargs is MISSING:
             return MISSING
         try:
@@ -100,3 +111,12 @@ class Shadows:
         elif isinstance(result, (tuple, list)) and isinstance(shadow, (tuple, list)):
             for one, other in zip(result, shadow, strict=False):
                 self._keep(one, other)
+
+
+def _known_by_shape(func: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``args`` with a real tensor, of no particular values, where only shape and type of a meta tensor count."""
+    at = LIKE.get(getattr(func, "__name__", ""), len(args))
+    if at >= len(args) or not isinstance(args[at], torch.Tensor) or not args[at].is_meta:
+        return args
+    alike = torch.zeros((), dtype=args[at].dtype).expand(args[at].shape)
+    return (*args[:at], alike, *args[at + 1 :])

@@ -21,6 +21,7 @@ _SEED: Final = 20_017
 _HIDDEN: Final = 1e3
 """A score this far below its neighbours has no weight."""
 _CLOSE: Final = 1e-6
+_DECODER: Final = "an encoder cannot generate; configure it as a decoder (`is_decoder: true` in config.json)"
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class _Probe:
             raise self._masked("heads see different tokens")
         mask = hidden[0]
         if not bool(mask[behind < 0].all()):
-            raise self._masked("tokens see later ones")
+            raise self._masked("tokens see later ones", _DECODER)
         gone = behind[mask & (behind >= 0)]
         window = int(gone.min()) if gone.numel() else tokens
         if not bool((mask == ((behind < 0) | (behind >= window))).all()):
@@ -164,8 +165,8 @@ class _Probe:
             return nearest
         return _written_like(self.one.call.module, scale, 1e-7)
 
-    def _masked(self, found: str) -> Exception:
-        return refused(self.one.call, Reason.MASK_NOT_CAUSAL, found, self.one.softmax)
+    def _masked(self, found: str, help: str = "") -> Exception:
+        return refused(self.one.call, Reason.MASK_NOT_CAUSAL, found, self.one.softmax, help)
 
 
 def _operands(one: Written) -> tuple[Operand, Operand, Operand]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, NoReturn
 
 from torch import fx, nn
@@ -24,8 +25,14 @@ class Replacement:
         """Whether a reader would think of this fusion."""
         raise NotImplementedError
 
-    def plan(self, call: Call, twin: nn.Module) -> Op:
-        """The op, or `Refused`. ``twin`` is the module with real buffers, parameters perhaps on meta."""
+    def plan(self, call: Call, twin: nn.Module, later: Sequence[Call] = ()) -> Op:
+        """The op, or `Refused`.
+
+        Args:
+            call: the module's first call.
+            twin: the module with real buffers, parameters perhaps on meta.
+            later: its other calls in the same step.
+        """
         raise NotImplementedError
 
     def refuse(

@@ -76,17 +76,23 @@ def moves(node: fx.Node, given: Mapping[fx.Node, Any]) -> bool:
 
 
 def ancestors(node: fx.Node, stop: Mapping[fx.Node, Any]) -> set[fx.Node]:
-    """``node`` and everything it is made from, not beyond ``stop``."""
+    """``node`` and everything it is made from, not beyond ``stop``, nor beyond what has a value whatever they are."""
     found, todo = {node}, [node]
     while todo:
         at = todo.pop()
-        if at in stop:
+        if at in stop or _settled(at):
             continue
         for one in at.all_input_nodes:
             if one not in found:
                 found.add(one)
                 todo.append(one)
     return found
+
+
+def _settled(node: fx.Node) -> bool:
+    """Whether a node on meta has a value all the same: then it depends on no weights, although it may be given some."""
+    value = node.meta.get("value")
+    return isinstance(value, torch.Tensor) and value.is_meta and node.meta.get("shadow") is not None
 
 
 def _run(node: fx.Node, known: Mapping[fx.Node, Any], instead: Mapping[object, Callable[..., Any]]) -> Any:

@@ -22,9 +22,10 @@ def destinations(plan: Plan) -> Iterator[str]:
     yield from (f"{_part(*slot)} is filled {count} times, expected once" for slot, count in filled.items() if count > 1)
     wanted = {slot for op in plan.ops for slot in _slots(op)}
     kept = {op.path for op in plan.ops if isinstance(op, Keep)}
+    tied = {tie.source for tie in plan.ties}  # perhaps one module under two names, which is built once
     yield from (f"{_part(*slot)} is filled by nothing" for slot in sorted(wanted - filled.keys(), key=str))
     for target, part in sorted(filled.keys() - wanted, key=str):
-        if part is not None or not any(outer in kept for outer in (target, *paths.outer(target))):
+        if part is not None or not (target in tied or any(one in kept for one in (target, *paths.outer(target)))):
             yield f"{_part(target, part)} is filled, but no op has such a parameter"
     parts = {op.path: op.parts for op in plan.ops if isinstance(op, Stacked | Heads)}
     for weight in plan.weights:

@@ -53,6 +53,7 @@ PHRASES: dict[type, tuple[str, ...]] = {
         "sinks {sinks}",
         "alibi {alibi}",
         "measured?",
+        "{calls} times a step",
         SPLIT,
     ),
     Experts: (

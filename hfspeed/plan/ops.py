@@ -113,12 +113,13 @@ class Norm:
 
 @dataclass(frozen=True)
 class Attention:
-    """Causal attention of the module at ``path``, which is computed exactly once.
+    """Causal attention of the module at ``path``, which is computed ``calls`` times in a step, always in one order.
 
     ``scale`` multiplies q·k; ``window`` counts keys seen, the own one included; ``softcap`` bounds scores;
     ``sinks`` names the parameter (one per head) that joins the softmax. ``alibi`` has each head's slope: a score
     loses that much per token of distance. ``split``: heads go over the ranks. ``measured``: the author computes it by
-    hand, so the numbers were found by running that, and the emitted call hands none over.
+    hand, so the numbers were found by running that, and the emitted call hands none over. Each of several calls has
+    keys and values of its own.
     """
 
     path: str
@@ -133,6 +134,7 @@ class Attention:
     split: bool = True
     alibi: tuple[float, ...] | None = None
     measured: bool = False
+    calls: int = 1
 
 
 @dataclass(frozen=True)

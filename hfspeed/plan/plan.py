@@ -69,12 +69,15 @@ class Wrapper:
     """What the ``ForCausalLM`` class does around its base model.
 
     Attributes:
-        base: attribute of the base model on the wrapper (``model``).
-        keywords: names the base model takes from us (``input_ids``, ``position_ids``, ``inputs_embeds``).
+        base: path of the base model on the wrapper (``model``).
+        keywords: names the base model takes from us (``input_ids``, ``position_ids``, ``inputs_embeds``; and
+            ``token_positions``, the same as ``position_ids``, where its rewritten forward has that parameter).
         head: path of the output projection.
         after: the operations between head and logits, in words (``("/ 3.0", "tanh", "* 4.0")``).
         interface: attention goes through transformers' attention interface; else the author's module is built with
             the attention that is its default.
+        first_position: the number that the author gives the first token of a sequence. Where it is not 0, positions
+            are made of token ids by the author, who may leave out padding; here every token of a prompt counts.
     """
 
     base: str
@@ -82,6 +85,7 @@ class Wrapper:
     head: str
     after: tuple[str, ...] = ()
     interface: bool = True
+    first_position: int = 0
 
 
 @dataclass(frozen=True)

@@ -158,6 +158,8 @@ def _experts(ops: Iterable[Op], ranks: int) -> Iterator[str]:
 
 def _wrapper(plan: Plan) -> Iterator[str]:
     yield f"{plan.wrapper.base} takes {', '.join(plan.wrapper.keywords)}"
+    if plan.wrapper.first_position:
+        yield f"positions begin at {plan.wrapper.first_position}, and padding in a prompt counts as any token does"
     yield " then ".join(["logits are " + plan.wrapper.head, *plan.wrapper.after])
     for tie in plan.ties:
         yield f"{tie.source} is {tie.target}"

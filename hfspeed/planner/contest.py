@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -14,6 +14,7 @@ from torch import nn
 from hfspeed.errors import UsageError
 from hfspeed.plan import Attention, Embed, Head, Heads, Plan, Proof, Stacked, laws
 from hfspeed.planner.mismatch import BOUNDS, Mismatch, apart, arithmetic, many, running
+from hfspeed.planner.starts import skipped
 from hfspeed.planner.witness import Row, Witness, compare, distance
 from hfspeed.reference import run
 from hfspeed.reference.build import build
@@ -65,7 +66,9 @@ class Contest:
 
     def author_runs(self) -> None:
         """The author's own forward on each prompt, without positions given, as training calls it."""
-        self.prompts = prompts(self.plan)
+        # where positions are made of token ids, padding counts otherwise, and the plan says so
+        avoided = skipped(self.model) if self.plan.wrapper.first_position else ()
+        self.prompts = prompts(self.plan, avoided=avoided)
         base: list[torch.Tensor] = []
         hook = self.model.get_submodule(self.plan.wrapper.base).register_forward_hook(
             lambda _module, _args, output: base.append(run.first(output))
@@ -167,12 +170,13 @@ def moved(plan: Plan) -> set[str]:
     return {op.path for op in plan.ops if isinstance(op, Stacked | Heads) and op.rows}
 
 
-def prompts(plan: Plan, seed: int = 0) -> list[torch.Tensor]:
-    """Three prompts of different lengths, the second longer than every window."""
+def prompts(plan: Plan, seed: int = 0, avoided: Collection[int] = ()) -> list[torch.Tensor]:
+    """Three prompts of different lengths, the second longer than every window; without the tokens ``avoided``."""
     windows = [op.window for op in plan.ops if isinstance(op, Attention) and op.window is not None]
     longest = max([10, *windows]) + 7
     if longest > LONGEST:
         raise UsageError(f"a window of {max(windows)} is too long to prove; shrink the configuration first")
     vocab = min((op.vocab for op in plan.ops if isinstance(op, Embed | Head)), default=64)
     source = torch.Generator().manual_seed(seed)
-    return [torch.randint(vocab, (length,), generator=source) for length in (4, longest, 7)]
+    known = torch.tensor([token for token in range(vocab) if token not in avoided])
+    return [known[torch.randint(len(known), (length,), generator=source)] for length in (4, longest, 7)]

@@ -7,6 +7,7 @@ from types import ModuleType
 
 from hfspeed.emit import emitted
 from hfspeed.errors import PlanError, RefusedError
+from hfspeed.pattern.counted import NAME
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, History, Op, Plan, Proof, Recurrence, laws
 from hfspeed.planner.declared import disagreements
@@ -20,6 +21,7 @@ from hfspeed.planner.own_attention import differs
 from hfspeed.planner.prove import prove
 from hfspeed.planner.rows import long_rows
 from hfspeed.planner.shrink import shrink
+from hfspeed.planner.starts import first_position
 from hfspeed.planner.study import Study, study
 from hfspeed.planner.verdicts import Verdict, Verdicts, key
 from hfspeed.planner.ways import other_ways
@@ -79,7 +81,23 @@ def _small(subject: Subject, full: Study, first: Plan) -> tuple[Study, Verdicts]
     layers = _layers_needed(first)
     config = shrink(subject.config, subject.model_class, layers=layers, windows=full.windows, interface=full.interface)
     small = study(subject.model_class, config, real=True, interface=full.interface, shut=full.shut)
+    _begin(full, small)
     return small, judge(small)
+
+
+def _begin(full: Study, small: Study) -> None:
+    """Find out where positions begin; hardly a model does not begin at 0, so the large one is asked last."""
+    if not first_position(small):
+        return  # at 0, or made in some way that the proof will judge
+    for one in (small, full):
+        start = first_position(one)
+        if start is None:
+            found = "positions are made of token ids, and not by counting them"
+            raise RefusedError(
+                type(full.model).__name__,
+                (Refusal("model", Reason.POSITIONS_NOT_READ, found, type(full.model).__name__),),
+            )
+        one.first_position = start
 
 
 def _servable(subject: Subject, plan: Plan) -> None:
@@ -166,7 +184,7 @@ def _remembering(
 
 def _positions(plan: Plan) -> tuple[Refusal, ...]:
     """The likely reason why packed prompts fail: linear biases need no positions, everything else does."""
-    if "position_ids" in plan.wrapper.keywords:
+    if {"position_ids", NAME} & set(plan.wrapper.keywords):
         return ()
     found = "the base model takes no `position_ids`, so packed prompts would get wrong positions"
     return (Refusal("model", Reason.POSITIONS_NOT_READ, found, plan.architecture),)

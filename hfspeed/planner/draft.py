@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from hfspeed.axes import pipeline, tensor
 from hfspeed.axes.tensor import Block
+from hfspeed.graph.linear import shape_of
 from hfspeed.graph.nodes import linears
 from hfspeed.graph.record import Call
 from hfspeed.graph.stateful import is_stateful
-from hfspeed.pattern.expert_list import NOTE as NOTES
-from hfspeed.pattern.expert_list import listed
+from hfspeed.pattern.expert_list import NOTE, listed
 from hfspeed.pattern.fusion import apply
-from hfspeed.pattern.masks import NOTE
 from hfspeed.pattern.probe import CannotProbe
 from hfspeed.pattern.recurrence import recurrences
 from hfspeed.pattern.replacement import place_of
 from hfspeed.pattern.site import Site
-from hfspeed.plan import Attention, Heads, History, Local, Norm, Op, Plan, Recurrence, Stacked, Stages, Wrapper
+from hfspeed.plan import Attention, Heads, History, Local, Norm, Op, Plan, Recurrence, Stacked
+from hfspeed.planner import rewrites
 from hfspeed.planner.destinations import destinations
 from hfspeed.planner.forwards import by_hand, forwards
 from hfspeed.planner.leaves import Splits, as_written, ends, kept
@@ -29,51 +29,30 @@ from hfspeed.planner.mixing import history
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.switches import active
 from hfspeed.planner.verdicts import Verdicts, key
+from hfspeed.planner.work import Draft
 from hfspeed.planner.wrapper import wrapper
 from hfspeed.refusal import Reason, Refusal, Refused
 
 
-@dataclass
-class Draft:
-    """A plan in the making, and what it was made from.
-
-    Attributes:
-        study: the model looked at.
-        blocks: how each module could be split, before verdicts.
-        views: the calls that blocks were found in, some with a look into children.
-        sites: the modules whose forward is rewritten.
-        refusals: what was not done.
-    """
-
-    study: Study
-    verdicts: Verdicts
-    wrapper: Wrapper
-    blocks: dict[str, Block] = field(default_factory=dict)
-    views: dict[str, Call] = field(default_factory=dict)
-    sites: dict[str, Site] = field(default_factory=dict)
-    ops: list[Op] = field(default_factory=list)
-    stages: Stages | None = None
-    tensor: bool = True
-    refusals: list[Refusal] = field(default_factory=list)
-
-    def calls(self) -> Iterator[Call]:
-        """The calls inside the base model."""
-        base = self.wrapper.base
-        for path, call in self.study.recording.calls.items():
-            if path == base or path.startswith(f"{base}."):
-                yield call
-
-
 def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
     """The plan of one study; the same code decides for the small model and for the large one."""
-    work = Draft(study, verdicts, wrapper(study.model, study.recording, interface=study.interface))
+    around = wrapper(
+        study.model,
+        study.recording,
+        interface=study.interface,
+        counted=bool(study.positions),
+        first_position=study.first_position,
+    )
+    work = Draft(study, verdicts, around)
     work.refusals += study.refusals
     _replacements(work)
     _recurrences(work)
     whole = _closed(work)
     splits = _splits(work)
     _fusions(work, splits)
-    _masks(work)
+    rewrites.shapes(work)
+    rewrites.masks(work)
+    rewrites.positions(work)
     _stages(work)
     work.ops += ends(study.model, study.twin, work.wrapper.head)
     claimed = frozenset(name for op in work.ops for name in _names(op))
@@ -88,10 +67,8 @@ def _replacements(work: Draft) -> None:
             if call.module is work.study.model.get_input_embeddings() or not replacement.sees(call):
                 continue
             try:
-                op = replacement.plan(call, work.study.twin.get_submodule(call.path))
-                if isinstance(op, Attention) and call.path in work.study.recording.again:
-                    found = "the module is called more than once a step; each call needs keys and values of its own"
-                    replacement.refuse(call, Reason.CALLED_TWICE_INTERFACE, found)
+                twin, later = work.study.twin.get_submodule(call.path), work.study.recording.again.get(call.path, ())
+                op = replacement.plan(call, twin, later)
             except Refused as no:
                 work.refusals.append(no.refusal)
             else:
@@ -131,7 +108,7 @@ def _list_of_experts(work: Draft, call: Call) -> str | None:
     site = work.sites.setdefault(call.path, Site(call))
     site.ops.append(found.op)
     site.changes += found.changes
-    site.notes.append(NOTES.format(name=found.name))
+    site.notes.append(NOTE.format(name=found.name))
     site.promised.append(found.name)
     work.ops.append(found.op)
     return found.op.path
@@ -160,12 +137,13 @@ def _recurrences(work: Draft) -> None:
 
 
 def _splits(work: Draft) -> Splits:
-    """Gather what the verdicts let split; without all of the attention, nothing is."""
+    """Gather what the verdicts let split; attention through which no share passes is whole on every rank."""
     columns: dict[str, int] = {}
     rows: set[str] = set()
     gathered: dict[str, int] = {}
     attending: set[str] = set()
     local: list[Op] = []
+    shaped: dict[str, set[int]] = {}
     for call in work.calls():
         view = tensor.across(call, work.study.recording)
         block = tensor.block(view)
@@ -181,12 +159,32 @@ def _splits(work: Draft) -> Splits:
         gathered |= block.gathered
         attending |= block.attends
         local += [_local(call, name) for name in verdict.local]
+        if verdict.widths:
+            shaped |= {owner: _divided(work, block) for owner in owners(view)}
     attention = {op.path for op in work.ops if isinstance(op, Attention)}
-    work.tensor = work.verdicts.tensor and attention <= attending
+    work.tensor = work.verdicts.tensor and (attention <= attending or bool(columns))
     if not work.tensor:
-        columns, rows, gathered, local = {}, set(), {}, []
-    work.ops = [_shared(op, work.tensor, gathered) for op in work.ops] + local
+        columns, rows, gathered, local, shaped = {}, set(), {}, [], {}
+    work.shaped = shaped
+    work.ops = [_shared(op, attending if work.tensor else set(), gathered) for op in work.ops] + local
     return Splits(columns, frozenset(rows), gathered)
+
+
+def _divided(work: Draft, block: Block) -> set[int]:
+    """Numbers that ranks divide in a block: heads, and what all columns give."""
+    found: set[int] = set()
+    for path in block.columns:
+        if shape := shape_of(work.study.model.get_submodule(path)):
+            found.add(shape.outputs)
+    for op in work.ops:
+        if isinstance(op, Attention) and op.path in block.attends:
+            found |= {op.heads, op.heads * op.value_size}
+    return found
+
+
+def owners(view: Call) -> list[str]:
+    """The paths of a module and of the children whose graphs are part of its own."""
+    return list(dict.fromkeys([view.path, *(node.meta.get("owner", view.path) for node in view.graph.nodes)]))
 
 
 def _local(call: Call, name: str) -> Local:
@@ -197,16 +195,16 @@ def _local(call: Call, name: str) -> Local:
     return Local(path, attribute, int(getattr(module, attribute)))
 
 
-def _shared(op: Op, split: bool, gathered: dict[str, int]) -> Op:
+def _shared(op: Op, attending: set[str], gathered: dict[str, int]) -> Op:
     if isinstance(op, Attention):
-        return replace(op, split=split)
+        return replace(op, split=op.path in attending)
     return replace(op, units=gathered.get(op.path, 0)) if isinstance(op, Norm) else op
 
 
 def _fusions(work: Draft, splits: Splits) -> None:
     split, fusions = {*splits.columns}, active().fusions
     for call in work.calls():
-        if call.path in work.study.recording.again:
+        if not _alike(call, work.study.recording.again.get(call.path, ())):
             continue
         if change := work.study.by_hand.get(call.path):
             by_hand(work.sites.setdefault(call.path, Site(call)), change)
@@ -229,12 +227,10 @@ def _fusions(work: Draft, splits: Splits) -> None:
             work.ops += site.ops[before:]
 
 
-def _masks(work: Draft) -> None:
-    """Where attention is no longer computed by hand, masks are only in the way."""
-    for path, changes in work.study.masks.items() if work.verdicts.masks else ():
-        site = work.sites.setdefault(path, Site(work.study.recording.calls[path]))
-        site.changes += changes
-        site.notes.append(NOTE)
+def _alike(call: Call, later: Sequence[Call]) -> bool:
+    """Whether later calls of a module in the same step take the same way through its forward."""
+    first = [(node.op, str(node.target)) for node in call.graph.nodes]
+    return all([(node.op, str(node.target)) for node in one.graph.nodes] == first for one in later)
 
 
 def _stages(work: Draft) -> None:
@@ -246,13 +242,13 @@ def _stages(work: Draft) -> None:
         site = work.sites.setdefault(decoder, Site(recording.calls[decoder]))
         embed = work.study.model.get_input_embeddings()
         table = next(n for n, m in work.study.model.named_modules() if m is embed)
-        stages, changes = pipeline.cut(recording, site, layers, table)
+        stages, changes = pipeline.cut(recording, site, layers, table, work.wrapper.base)
     except Refused as no:
         work.refusals.append(no.refusal)
         return
     site.changes += changes
     site.notes.append(pipeline.note())
-    site.promised.append("hands_on")
+    site.promised += ["hands_on"] if decoder == work.wrapper.base else []
     work.stages = stages
 
 
@@ -282,7 +278,7 @@ def _plan(work: Draft) -> Plan:
     order = {name: number for number, (name, _) in enumerate(model.named_modules())}
     ops = tuple(sorted(work.ops, key=lambda op: order.get(op.path, order.get(op.path.rpartition(".")[0], 0))))
     weights, ties = destinations(model, ops)
-    base: nn.Module = getattr(model, work.wrapper.base)
+    base: nn.Module = model.get_submodule(work.wrapper.base)
     output = work.study.recording.calls[work.wrapper.base].output
     return Plan(
         architecture=type(model).__name__,

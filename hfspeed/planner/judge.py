@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
+from types import CodeType
 
 from torch import nn
 
@@ -15,11 +16,12 @@ from hfspeed.graph.linear import shape_of
 from hfspeed.graph.record import Call
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, Plan
-from hfspeed.planner.draft import Draft, draft
+from hfspeed.planner.draft import draft
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.prove import prove_module
 from hfspeed.planner.study import Study
 from hfspeed.planner.verdicts import Verdict, Verdicts, key
+from hfspeed.planner.work import Draft
 from hfspeed.refusal import Reason, Refusal
 
 _TRIES = 12
@@ -35,8 +37,8 @@ def judge(study: Study) -> Verdicts:
     plan, work = draft(study, verdicts)
     for path in _order(work):
         call = work.views.get(path, study.recording.calls[path])
-        if key(call) in verdicts.known or (work.stages and path == work.stages.decoder):
-            continue
+        if key(call) in verdicts.known or (work.stages and path == work.stages.decoder) or path in study.positions:
+            continue  # what is handed a value of ours is judged with the whole
         verdict = _unfused(study, plan, call) if path in work.sites else Verdict()
         verdicts.known[key(call)] = verdict
         if path in work.blocks and work.tensor:
@@ -65,8 +67,12 @@ def _whole(study: Study, verdicts: Verdicts, work: Draft, call: Call) -> Verdict
     """Do shares pass through the module on two ranks, perhaps with some of its integers divided?"""
     start = verdicts.known[key(call)]
     first: Exception | None = None
-    tries = [replace(start, local=names) for names in _guesses(work, call)]
-    for verdict in [*tries, replace(start, regroup=True)]:
+    guesses = list(_guesses(work, call))
+    tries = [replace(start, local=names) for names in guesses]
+    # what costs more change is tried later; with all integers divided first, as most often they all count heads
+    tries += [replace(start, local=names, widths=True) for names in guesses]
+    tries += [replace(start, regroup=True, local=names) for names in guesses]
+    for verdict in tries:
         verdicts.known[key(call)] = verdict
         plan, _ = draft(study, verdicts)
         try:
@@ -131,8 +137,16 @@ def _read(cls: type[nn.Module]) -> list[str]:
         for name, method in vars(owner).items():
             code = getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
             if code is not None and name != "__init__":
-                names |= dict.fromkeys(code.co_names)
+                names |= dict.fromkeys(_names(code))
     return list(names)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Names in ``code`` and in what is defined in it: comprehensions, generators, functions."""
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
 
 
 def _refusal(wanted: str, reason: Reason, found: str, call: Call) -> Refusal:

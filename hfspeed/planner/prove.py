@@ -132,7 +132,7 @@ def prove_module(
 
 def _gives_fewer(plan: Plan, path: str) -> bool:
     """Whether results of the module may be missing: weights of attention, or what does not follow the tokens."""
-    at = [op for op in plan.ops if op.path == path]
+    at = [op for op in plan.ops if f"{op.path}.".startswith(f"{path}.")]
     return any(isinstance(op, History) or (isinstance(op, Attention) and op.measured) for op in at)
 
 

@@ -20,12 +20,14 @@ from hfspeed.graph.positions import forward_code
 from hfspeed.graph.record import Call, Recording, record, recorder
 from hfspeed.pattern.attend_edit import AttentionEdit
 from hfspeed.pattern.by_hand import all_by_hand
+from hfspeed.pattern.counted import counted
 from hfspeed.pattern.edit import Change
 from hfspeed.pattern.masks import shed, unread_masks
 from hfspeed.planner.build import build, randomise
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
 from hfspeed.planner.sizes import POSITIONS
-from hfspeed.refusal import Place, Reason, Refusal
+from hfspeed.planner.wrapper import base_of
+from hfspeed.refusal import Place, Reason, Refusal, Refused
 
 TOKENS = 9
 """Prompt length of the recorded run: no size of a model, so that shapes cannot coincide."""
@@ -49,6 +51,8 @@ class Study:
         refusals: modules that do so in a way that cannot be served.
         masks: changes of modules that make masks for them, which nothing reads any more.
         shut: classes of modules that decide by values, and so are not looked into.
+        positions: changes of modules that count positions along their row.
+        first_position: the number that the author gives the first token.
     """
 
     model: Any
@@ -60,6 +64,8 @@ class Study:
     refusals: tuple[Refusal, ...] = ()
     masks: dict[str, list[Change]] = field(default_factory=dict)
     shut: frozenset[type[nn.Module]] = frozenset()
+    positions: dict[str, list[Change]] = field(default_factory=dict)
+    first_position: int = 0
 
     @property
     def windows(self) -> frozenset[int]:
@@ -149,7 +155,19 @@ def _study(
             p: made for p, c in found.recording.calls.items() if (made := unread_masks(found.recording, c, TOKENS))
         }
         shed(found.recording)
+    _count(found)
     return found
+
+
+def _count(found: Study) -> None:
+    """A base model that takes no positions may count them itself."""
+    base = base_of(found.model, found.recording)
+    if "position_ids" in inspect.signature(found.model.get_submodule(base).forward).parameters:
+        return
+    try:
+        found.positions = counted(found.recording, base, TOKENS)
+    except Refused as no:
+        found.refusals += (no.refusal,)
 
 
 def _run(found: Study, start: int, tokens: int = TOKENS) -> Recording:

@@ -21,6 +21,7 @@ class Verdict:
         local: integer attributes of it of which each rank has its share.
         refusal: why not, when not.
         regroup: rows of a packed projection change places, because shares do not pass through as they are.
+        widths: where shares are given another shape, the number that shares change is left to be found.
     """
 
     fused: bool = True
@@ -28,6 +29,7 @@ class Verdict:
     local: tuple[str, ...] = ()
     refusal: Refusal | None = None
     regroup: bool = False
+    widths: bool = False
 
 
 @dataclass

@@ -9,6 +9,9 @@ from hfspeed.graph.record import Recording
 from hfspeed.pattern.replacement import place_of
 from hfspeed.refusal import Reason, Refusal
 
+LAYOUT = {"contiguous"}
+"""Operations that change no value, and that a small model need not be seen to run."""
+
 
 def other_ways(full: Recording, small: Recording) -> tuple[Refusal, ...]:
     """One refusal for each class that at full size runs an operation which the small model never ran.
@@ -18,7 +21,7 @@ def other_ways(full: Recording, small: Recording) -> tuple[Refusal, ...]:
     known = _operations(small)
     found = {}
     for path, call in full.calls.items():
-        missing = {_word(node) for node in call.graph.nodes} - known.get(call.cls, set())
+        missing = {_word(node) for node in call.graph.nodes} - known.get(call.cls, set()) - LAYOUT
         if missing and call.cls not in found:
             told = ", ".join(f"`{word}`" for word in sorted(missing)[:4])
             text = f"at full size `{call.cls.__name__}` runs {told}, which no small model that was proven runs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 from torch import fx, nn
@@ -10,48 +11,62 @@ from torch import fx, nn
 from hfspeed.errors import SubjectError
 from hfspeed.graph.nodes import function_name
 from hfspeed.graph.record import Recording
+from hfspeed.pattern.counted import NAME
 from hfspeed.plan import Wrapper
 
 _PASSED = ("input_ids", "position_ids", "inputs_embeds")
 
 
-def wrapper(model: Any, recording: Recording, *, interface: bool = True) -> Wrapper:
+def wrapper(
+    model: Any, recording: Recording, *, interface: bool = True, counted: bool = False, first_position: int = 0
+) -> Wrapper:
     """Read the wrapper's parts off the author's module and its recorded call.
 
     Args:
         model: the author's ``ForCausalLM``.
         recording: a run of it.
         interface: its attention calls the attention interface.
+        counted: positions that it counted itself become a parameter.
+        first_position: the number that it gives the first token.
 
     Raises:
-        SubjectError: it has no base model or no output projection of its own.
+        SubjectError: it calls no base model as a whole, or has no output projection.
     """
-    base = _base(model)
-    inner = getattr(model, base, None)
-    if not isinstance(inner, nn.Module) or inner is model:
-        raise SubjectError(
-            f"{inspect.getfile(type(model))}: {type(model).__name__} has no base model under "
-            f"`{base}` (base_model_prefix); keep the decoder in an attribute of that name"
-        )
-    if base not in recording.calls:
-        raise SubjectError(
-            f"{inspect.getfile(type(model))}: {type(model).__name__} does not call its base model `{base}` "
-            "as a whole; hfspeed replaces that call when it computes logits"
-        )
-    parameters = inspect.signature(inner.forward).parameters
+    base = base_of(model, recording)
+    parameters = inspect.signature(model.get_submodule(base).forward).parameters
     head = name_of(model, model.get_output_embeddings())
     keywords = tuple(name for name in _PASSED if name in parameters)
-    return Wrapper(base, keywords, head, _after(recording.calls[""].graph, head), interface)
+    keywords += (NAME,) if counted else ()
+    return Wrapper(base, keywords, head, _after(recording.calls[""].graph, head), interface, first_position)
 
 
-def _base(model: Any) -> str:
-    """The attribute of the base model: as it is declared, else the child that has the token table."""
-    declared: str = model.base_model_prefix
-    if isinstance(getattr(model, declared, None), nn.Module):
-        return declared
+def base_of(model: Any, recording: Recording) -> str:
+    """The module that turns tokens into hidden states: the one call of the wrapper with the token table in it.
+
+    Usually that is the attribute named by ``base_model_prefix``; but some wrappers call a decoder that lies deeper.
+
+    Raises:
+        SubjectError: there is no such call.
+    """
+    prefix = model.base_model_prefix
+    called = [str(node.target) for node in recording.calls[""].graph.nodes if node.op == "call_module"]
+    if called.count(prefix) == 1:
+        return str(prefix)
     table = model.get_input_embeddings()
-    holders = [name for name, child in model.named_children() if any(module is table for module in child.modules())]
-    return holders[0] if holders and getattr(model, holders[0]) is not table else declared
+    whole = [path for path in dict.fromkeys(called) if any(m is table for m in _below(model, path))]
+    if len(whole) == 1 and called.count(whole[0]) == 1:
+        return whole[0]
+    raise SubjectError(
+        f"{inspect.getfile(type(model))}: {type(model).__name__} calls no one module that makes hidden states of "
+        f"tokens (`{prefix}`, its base_model_prefix, is not called as a whole); keep the token table and the decoder "
+        "in one child and call it once: hfspeed replaces that call when it computes logits"
+    )
+
+
+def _below(model: nn.Module, path: str) -> Iterator[nn.Module]:
+    """The modules in the child at ``path``; a child that is the token table itself has none."""
+    inner = model.get_submodule(path)
+    return (module for module in inner.modules() if module is not inner)
 
 
 def name_of(model: nn.Module, part: nn.Module | None) -> str:

@@ -275,14 +275,15 @@ assert set(BUILDERS) == set(OPS), "every op of the plan needs a builder"
 def _fill(site: Site, under: str) -> None:
     """Copy the weights of what stays the author's, from where the plan says they come."""
     owned = {**dict(site.root.named_buffers()), **dict(site.root.named_parameters(remove_duplicate=False))}
+    done = {id(owned[name]) for name in site.filled if name in owned}  # one module may stand under two names
     for target, sources in site.slots.items():
-        if target in owned and target not in site.filled and _within(target, under) and set(sources) == {None}:
+        if target in owned and id(owned[target]) not in done and _within(target, under) and set(sources) == {None}:
             owned[target].copy_(site.state[sources[None]])
             site.filled.add(target)
 
 
 def _complete(site: Site, under: str, absent: set[str]) -> None:
-    for name, _ in site.root.named_parameters(remove_duplicate=False):
+    for name, _ in site.root.named_parameters():
         if name not in site.filled and _within(name, under) and not _any_within(name, absent):
             raise PlanError(f"{name}: the built model needs this parameter, but no weight of the plan fills it")
 

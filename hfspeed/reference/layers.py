@@ -129,6 +129,7 @@ class CausalAttention(nn.Module):
         self.repeats = self.heads // self.kv_heads
         start, stop = shares.span(op.heads, group.rank if op.split else 0, ranks)
         self.slopes = torch.tensor(op.alibi[start:stop], dtype=torch.float64) if op.alibi else None
+        self.turn = 0
 
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: object = None, **keywords: Any
@@ -151,12 +152,13 @@ class CausalAttention(nn.Module):
         sinks = consume(self.op, keywords)
         assert sinks is None or isinstance(sinks, torch.Tensor)
         self._check(query, key, value)
+        cache, self.turn = f"{self.op.path}/{self.turn}", (self.turn + 1) % self.op.calls
         if not self.packing.segments:
             return self._attend(query, key, value, sinks).transpose(1, 2).contiguous(), None
         done, start = [], 0
         for one in self.packing.segments:
             row = slice(start, start + one.tokens)
-            keys, values = self.packing.remember(self.op.path, one.sequence, key[:, :, row], value[:, :, row])
+            keys, values = self.packing.remember(cache, one.sequence, key[:, :, row], value[:, :, row])
             done.append(self._attend(query[:, :, row], keys, values, sinks))
             start += one.tokens
         return torch.cat(done, 2).transpose(1, 2).contiguous(), None

@@ -30,7 +30,8 @@ def hidden(
     Returns:
         ``[1, tokens, size]``: hidden states, or what the next stage takes.
     """
-    offered: dict[str, Any] = {"position_ids": positions}
+    positions = positions + plan.wrapper.first_position
+    offered: dict[str, Any] = {"position_ids": positions, "token_positions": positions}
     if carried is None:
         offered["input_ids"] = tokens
     else:
@@ -51,12 +52,14 @@ def logits(plan: Plan, model: nn.Module, given: torch.Tensor) -> torch.Tensor:
 
     The base model is replaced by one that returns what it is given, for the time of the call.
     """
-    base = model._modules[plan.wrapper.base]
-    model._modules[plan.wrapper.base] = _Given(given, base)
+    above, _, name = plan.wrapper.base.rpartition(".")
+    holder = model.get_submodule(above)
+    base = holder._modules[name]
+    holder._modules[name] = _Given(given, base)
     try:
         out = model(input_ids=None, use_cache=False)
     finally:
-        model._modules[plan.wrapper.base] = base
+        holder._modules[name] = base
     found = out.logits if hasattr(out, "logits") else out[0]
     assert isinstance(found, torch.Tensor)
     return found

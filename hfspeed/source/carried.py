@@ -23,7 +23,7 @@ class Loop:
         conditional: those of ``carried`` that the body binds only under an ``if``.
         changed: other names the body may change in place (lists that grow, caches).
         read: local names the body only reads.
-        exits: ``break``, ``continue`` and ``return`` that leave a turn early.
+        exits: ``break``, ``continue`` and ``return`` that leave a turn early, other than in training.
     """
 
     node: ast.For
@@ -105,7 +105,7 @@ def _described(recovered: Recovered, loop: ast.For) -> Loop:
         conditional=frozenset(carried - _unconditional(loop.body)),
         changed=tuple(sorted((changed - carried - targets - body) & local)),
         read=tuple(sorted((inside.reads - body - targets - changed) & local)),
-        exits=tuple(_exits(loop.body)),
+        exits=tuple(_exits(loop.body, f"{recovered.self_name}.training")),
     )
 
 
@@ -142,15 +142,24 @@ def _locals(tree: ast.FunctionDef) -> set[str]:
     return {arg.arg for arg in every if arg} | set(bound(tree.body))
 
 
-def _exits(stmts: Iterable[ast.stmt], nested: bool = False) -> Iterable[ast.stmt]:
+def _exits(stmts: Iterable[ast.stmt], training: str, nested: bool = False) -> Iterable[ast.stmt]:
     for stmt in stmts:
         if isinstance(stmt, ast.Return) or (isinstance(stmt, ast.Break | ast.Continue) and not nested):
             yield stmt
         if isinstance(stmt, ast.FunctionDef | ast.ClassDef):
             continue
+        if isinstance(stmt, ast.If) and _asks(stmt.test, training):
+            yield from _exits(stmt.orelse, training, nested)
+            continue
         inner = nested or isinstance(stmt, ast.For | ast.While)
         for child in ast.iter_child_nodes(stmt):
             if isinstance(child, ast.stmt):
-                yield from _exits([child], inner)
+                yield from _exits([child], training, inner)
             elif isinstance(child, ast.ExceptHandler | ast.match_case):
-                yield from _exits(child.body, inner)
+                yield from _exits(child.body, training, inner)
+
+
+def _asks(test: ast.expr, name: str) -> bool:
+    """Whether ``test`` is ``name``, perhaps with more conditions: false where ``name`` is."""
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return any(dotted(part) == name for part in parts)

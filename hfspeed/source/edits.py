@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 from hfspeed.source.fit import fitted
@@ -88,6 +89,14 @@ class Edits:
         offset, text = parameter(self.recovered, name, annotation, default)
         self._parameters.add(name)
         self._edits.append(_Edit(offset, offset, text))
+
+    def append_argument(self, call: ast.Call, text: str) -> None:
+        """Add an argument behind all others of a call."""
+        end = self.recovered.offsets(call)[1] - 1
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        last = max((self.recovered.offsets(one)[1] for one in given), default=end)
+        tail = re.sub("#.*", "", self.recovered.text[last:end])
+        self._edits.append(_Edit(end, end, text if not given or "," in tail else f", {text}"))
 
     def apply(self) -> str:
         """The edited text.

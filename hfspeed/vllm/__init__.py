@@ -37,7 +37,7 @@ def _register() -> tuple[int, int]:
     """Register every name; how many there are, and how many of them were new."""
     from vllm import ModelRegistry
 
-    from hfspeed.vllm.versions import ask_for_kind, backend_names, open_gate
+    from hfspeed.vllm.versions import ask_for_kind, backend_names, open_gate, use_full_heads
 
     names = backend_names(ModelRegistry)
     ours = {name for name, model in ModelRegistry.models.items() if getattr(model, "module_name", None) == MODELS}
@@ -46,4 +46,5 @@ def _register() -> tuple[int, int]:
         ModelRegistry.register_model(name, f"{MODELS}:{names[name]}")
     open_gate()
     ask_for_kind()
+    use_full_heads()
     return len(names | dict.fromkeys(ours)), len(fresh)

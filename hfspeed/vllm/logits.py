@@ -68,11 +68,15 @@ class Logits:
         self.given = Given(root.get_submodule(plan.wrapper.base))
         self.wrapper = copy.copy(root)
         self.wrapper._modules = dict(root._modules)
-        self.wrapper._modules[plan.wrapper.base] = self.given
-        replaced = Projection(root.get_submodule(plan.wrapper.head), project)
-        above, _, name = plan.wrapper.head.rpartition(".")
-        holder = _copied_down(self.wrapper, above)
-        holder._modules[name] = replaced
+        base, head = plan.wrapper.base, plan.wrapper.head
+        _put(self.wrapper, base, self.given)
+        if head.startswith(f"{base}."):  # the wrapper takes it from there
+            head = head.removeprefix(f"{base}.")
+            first = head.partition(".")[0]
+            self.given._modules[first] = root.get_submodule(f"{base}.{first}")
+            _put(self.given, head, Projection(root.get_submodule(plan.wrapper.head), project))
+        else:
+            _put(self.wrapper, head, Projection(root.get_submodule(plan.wrapper.head), project))
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """``[tokens, size]`` to ``[tokens, vocab]``."""
@@ -83,6 +87,11 @@ class Logits:
             self.given.hidden = None
         logits: torch.Tensor = out.logits[0]
         return logits
+
+
+def _put(module: nn.Module, path: str, stand_in: nn.Module) -> None:
+    above, _, name = path.rpartition(".")
+    _copied_down(module, above)._modules[name] = stand_in
 
 
 def _copied_down(module: nn.Module, path: str) -> nn.Module:

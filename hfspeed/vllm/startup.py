@@ -15,6 +15,8 @@ def story(plan: Plan) -> list[str]:
     classes = [f"{len(forward.paths)} x {forward.base}: {'; '.join(forward.notes)}" for forward in plan.forwards]
     lines = [f"hfspeed serves {plan.architecture}, {len(classes)} rewritten classes, {len(plan.proofs)} proofs"]
     lines += [f"  {told}" for told in classes]
+    if start := plan.wrapper.first_position:
+        lines.append(f"  positions begin at {start}, and padding in a prompt counts as any token does")
     refused = Counter(f"{refusal.wanted}: {refusal.found} ({refusal.reason})" for refusal in plan.refusals)
     lines += [f"  not done: {times} x {told}" for told, times in refused.most_common(MOST)]
     if len(refused) > MOST:

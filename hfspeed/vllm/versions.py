@@ -64,6 +64,27 @@ def open_gate() -> None:
     PreTrainedModel.is_backend_compatible = classmethod(is_backend_compatible)
 
 
+def use_full_heads() -> None:
+    """Let vLLM lay out a cache of full heads for the models of the transformers backend.
+
+    By the look of a configuration alone (``kv_lora_rank``) vLLM would lay it out for latent attention, of which the
+    author's forward knows nothing: it makes full heads of the latent value before it attends. Models that vLLM has a
+    class for, and that are served by it, keep their latent cache.
+    """
+    from vllm.config import ModelConfig
+
+    asked = ModelConfig.__dict__["use_mla"].fget
+    if getattr(asked, "by_hfspeed", False):
+        return
+
+    def use_mla(self: Any) -> bool:
+        """Whether the cache holds latent values."""
+        return bool(asked(self)) and not self.using_transformers_backend()
+
+    use_mla.by_hfspeed = True  # type: ignore[attr-defined]
+    ModelConfig.use_mla = property(use_mla)
+
+
 def mark_compile_key(vllm_config: Any, digest: str) -> None:
     """Make the compile cache's key depend on the plan.
 
@@ -88,8 +109,24 @@ def cache_without_window(cache_config: Any) -> Any:
     return own
 
 
+def cache_name(path: str) -> str:
+    """A name for an attention layer by which vLLM finds its number: there is just one in it.
+
+    The first number in the path stays one; where the path has none, all such layers count as the first.
+    """
+    words: list[str] = []
+    numbered = False
+    for word in path.split("."):
+        if word.isdigit() and numbered:
+            words[-1] += f"_{word}"
+        else:
+            words.append(word)
+            numbered = numbered or word.isdigit()
+    return ".".join(words if numbered else [*words, "0"])
+
+
 def check_cache_kind(vllm_config: Any, subject: str) -> None:
-    """Raise if vLLM has laid its cache out for latent attention, as it does by the look of a configuration alone.
+    """Raise if vLLM has laid its cache out for latent attention in spite of `use_full_heads`.
 
     Raises:
         RefusedError: the layout was decided in other processes before; only the environment can change it.
@@ -104,6 +141,15 @@ def check_cache_kind(vllm_config: Any, subject: str) -> None:
         help="export VLLM_MLA_DISABLE=1, and start again",
     )
     raise RefusedError(f"{subject} (export VLLM_MLA_DISABLE=1 to serve it with full heads)", (told,))
+
+
+def kernel_head_size(size: int) -> int:
+    """The smallest head size, not below ``size``, that the attention kernel of this platform takes."""
+    import torch
+    from vllm.v1.attention.selector import get_attn_backend
+
+    known = get_attn_backend(size, torch.get_default_dtype(), None).get_supported_head_sizes()
+    return min((one for one in known if one >= size), default=size)
 
 
 def is_quantised(module: nn.Module | None) -> bool:

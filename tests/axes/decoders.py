@@ -61,7 +61,7 @@ def cut(decoder: nn.Module):
     recording = record(Model(decoder), {"x": X})
     path, layers = pipeline.layer_list(recording)
     site = Site(recording.calls[path])
-    stages, changes = pipeline.cut(recording, site, layers, "decoder.embed")
+    stages, changes = pipeline.cut(recording, site, layers, "decoder.embed", site.path)
     site.changes += changes
     return stages, site.text()
 

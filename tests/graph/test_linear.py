@@ -30,7 +30,17 @@ class Subclass(nn.Linear):
         return super().forward(x) + 1
 
 
+class Written(nn.Linear):
+    """What `nn.Linear` computes, in other words."""
+
+    def forward(self, x):
+        y = x @ self.weight.T
+        return y if self.bias is None else y + self.bias
+
+
 def test_linears() -> None:
+    assert shape_of(Written(3, 5)) == Shape(3, 5, True)
+    assert shape_of(Written(3, 5, bias=False)) == Shape(3, 5, False)
     assert shape_of(nn.Linear(3, 5)) == Shape(3, 5, True)
     assert shape_of(nn.Linear(3, 5, bias=False)) == Shape(3, 5, False)
     assert shape_of(Turned(5, 3)) == Shape(3, 5, True, transposed=True)

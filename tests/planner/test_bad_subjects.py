@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hfspeed.errors import RefusedError
+from hfspeed.plan import Attention
 from hfspeed.planner.decide import decide
 from hfspeed.refusal import Reason
 
@@ -138,8 +139,12 @@ def test_positions_that_are_not_those_given(what: str, tmp_path: Path) -> None:
 
 
 def test_a_base_model_that_takes_no_positions(tmp_path: Path) -> None:
+    """Counted from sizes they are handed over; made of what the model computes they cannot be."""
     changes = [("        position_ids=None,\n        past", "        past"), (GIVEN, "        if True:\n")]
-    first, *_ = refused(tmp_path, *changes)
+    assert "token_positions" in decide(mutant(tmp_path, *changes)).wrapper.keywords
+    count = "torch.arange(seen, seen + stream.shape[1], device=stream.device)[None]"
+    (tmp_path / "made").mkdir()
+    first, *_ = refused(tmp_path / "made", *changes, (count, "(stream[..., 0] < 9).cumsum(-1) - 1"))
     assert first.reason is Reason.POSITIONS_NOT_READ
 
 
@@ -158,8 +163,13 @@ LAYERS = {
 
 @pytest.mark.parametrize("what", LAYERS)
 def test_attention_that_is_called_more_than_once(what: str, tmp_path: Path) -> None:
-    """Each call would need keys and values of its own."""
-    first, *_ = refused(tmp_path, (LOOP, LAYERS[what]))
+    """Each call gets keys and values of its own; with other numbers in one of them it is refused."""
+    found = decide(mutant(tmp_path, (LOOP, LAYERS[what])))
+    assert max(op.calls for op in found.ops if isinstance(op, Attention)) == 2
+    assert found.tensor
+    (tmp_path / "other").mkdir()
+    turn = CALL.replace("scaling=", "scaling=(1 + getattr(self, 'turn', 0)) *") + "\n        self.turn = 1"
+    first, *_ = refused(tmp_path / "other", (LOOP, LAYERS[what]), (CALL, turn))
     assert first.reason is Reason.CALLED_TWICE_INTERFACE
     assert first.module.endswith(".mixer")
     assert first.place is not None

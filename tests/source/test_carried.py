@@ -120,3 +120,11 @@ def test_real_decoders() -> None:
     assert layer_loop(recover(modeling_gpt2.GPT2Model), "h").carried == ("hidden_states",)
     bloom = layer_loop(recover(modeling_bloom.BloomModel), "h")
     assert set(bloom.carried) - bloom.conditional == {"hidden_states"}
+
+
+@pytest.mark.parametrize("test", ["self.training", "self.training and flag", "flag and self.training"])
+def test_a_way_out_that_only_training_takes_is_none(tmp_path: Path, test: str) -> None:
+    body = "for layer in self.layers:\n    if {}:\n        continue\n    h = layer(h, mask)\nreturn h"
+    assert not loop(tmp_path, body.format(test)).exits
+    for other in ("flag", "not self.training", "self.training or flag", "other.training"):
+        assert loop(tmp_path, body.format(other)).exits

@@ -249,3 +249,22 @@ class _Erased:
 
         # last
         return y
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted"),
+    [
+        ("f()", "f(a=a)"),
+        ("f(x)", "f(x, a=a)"),
+        ("f(x, *y, **z)", "f(x, *y, **z, a=a)"),
+        ("f((x),)", "f((x),a=a)"),
+        ("f(\n        x,  # one, two\n    )", "f(\n        x,  # one, two\n    a=a)"),
+        ("f(\n        x  # one, two\n    )", "f(\n        x  # one, two\n    , a=a)"),
+    ],
+)
+def test_an_argument_comes_last(tmp_path: Path, call: str, wanted: str) -> None:
+    recovered = forward(tmp_path, f"def forward(self, f, x, y, z, a):\n    return {call}\n")
+    edits = Edits(recovered)
+    found = next(node for node in ast.walk(recovered.tree) if isinstance(node, ast.Call))
+    edits.append_argument(found, "a=a")
+    assert f"return {wanted}" in edits.apply()

@@ -47,6 +47,10 @@ def describe(model_type: str) -> tuple[str, dict[str, Any]]:
     if kinds:
         distinct = list(dict.fromkeys(kinds))
         changes["layer_types"] = (distinct * LAYERS)[:LAYERS]
+    if getattr(default, "is_decoder", None) is False:
+        changes["is_decoder"] = True
+    if hasattr(default, "decoder_layers"):
+        changes |= {"decoder_layers": LAYERS, "decoder_attention_heads": 8, "decoder_ffn_dim": 96, "encoder_layers": 1}
     for name, value in vars(default).items():
         if isinstance(value, list) and len(value) == default.num_hidden_layers and name != "layer_types":
             changes[name] = value[:LAYERS]

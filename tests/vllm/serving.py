@@ -108,7 +108,7 @@ def answers(
     request = LoRARequest("one", 1, lora) if lora else None
     for _ in range(repeats):
         outputs = llm.generate(prompts, sampling, use_tqdm=False, lora_request=request)
-    apart, tokens = 0.0, True
+    apart, tokens, gaps = 0.0, True, []
     got_all: list[Any] = []
     for one, output in zip(wanted, outputs, strict=True):
         got = output.outputs[0]
@@ -116,8 +116,12 @@ def answers(
         chosen = [entry[token].logprob for entry, token in zip(got.logprobs, got.token_ids, strict=True)]
         got_all.append((list(got.token_ids), chosen))
         apart = max(apart, *(abs(a - b) for a, b in zip(chosen, one["logprobs"], strict=True)))
+        same = [a == b for a, b in zip(got.token_ids, one["tokens"], strict=True)]
+        alike = same.index(False) + 1 if False in same else len(same)  # behind it the prompts differ
+        gaps += [abs(a - b) for a, b in zip(chosen[:alike], one["logprobs"], strict=False)]
     cached = sum(output.num_cached_tokens or 0 for output in outputs)
-    return answer | {"tokens": tokens, "apart": apart, "cached": cached, "got": got_all}
+    mean = sum(gaps) / len(gaps)
+    return answer | {"tokens": tokens, "apart": apart, "mean": mean, "cached": cached, "got": got_all}
 
 
 def served(model: Any) -> str:

@@ -1,4 +1,4 @@
-"""Thirty families by their authors' forwards: every token and log probability is transformers' own."""
+"""Families by their authors' forwards: every token and log probability is transformers' own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ FAMILIES = [
     "olmo2", "olmo3", "smollm3", "stablelm", "starcoder2", "phi", "glm", "glm4", "exaone4", "helium",
     "seed_oss", "arcee", "cohere", "cohere2", "gpt_neox", "nemotron", "apertus", "persimmon",
     "hunyuan_v1_dense", "ernie4_5",
+    # encoders as decoders, decoders without an encoder; the heads of bart are narrower than any kernel's
+    "roberta", "bart", "rembert",
+    # attention twice in one module
+    "diffllama",
 ]  # fmt: skip
 
 

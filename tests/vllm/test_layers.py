@@ -120,6 +120,24 @@ def test_merged_names_for_adapters(serving: ModuleType) -> None:
     assert "gu" not in packed_names([*ops, clash])
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("model.layers.3.attn", "model.layers.3.attn"),
+        ("model.blocks.3.mixers.1.attn", "model.blocks.3.mixers_1.attn"),
+        ("model.shared.attn_1", "model.shared.attn_1.0"),
+    ],
+)
+def test_every_cache_has_a_number(serving: ModuleType, path: str, name: str) -> None:
+    """vLLM finds a layer's number by the one whole number in its name."""
+    from vllm.model_executor.models.utils import extract_layer_index
+
+    from hfspeed.vllm.versions import cache_name
+
+    assert cache_name(path) == name
+    assert extract_layer_index(name) in {0, 3}
+
+
 def test_a_module_that_looks_ahead_is_refused(serving: ModuleType) -> None:
     from hfspeed.errors import RefusedError
     from hfspeed.vllm.layers.attention import attention

@@ -16,7 +16,7 @@ from hfspeed.plan.keywords import consume
 from hfspeed.plan.shares import span
 from hfspeed.refusal import Reason, Refusal, Refused
 from hfspeed.vllm.site import Site
-from hfspeed.vllm.versions import cache_without_window
+from hfspeed.vllm.versions import cache_name, cache_without_window, kernel_head_size
 
 
 class InterfaceAttention(Layer):
@@ -56,13 +56,30 @@ class InterfaceAttention(Layer):
         if attention_mask is not None:
             raise Refused(_masked(self.op))
         consume(self.op, keywords)
-        missing = self.head_size - self.value_size
-        if missing:
-            value = functional.pad(value, (0, missing))
-        flat = [_flat(tensor) for tensor in (query, key, value)]
+        flat = [_flat(_padded(tensor, self.head_size)) for tensor in (query, key, value)]
         out = super().forward(*flat)
         out = out.view(1, -1, self.num_heads, self.head_size)
-        return (out[..., : self.value_size] if missing else out), None
+        return (out[..., : self.value_size] if self.head_size > self.value_size else out), None
+
+
+class Turns(nn.Module):
+    """Attention that is called several times a step: each call goes to the next of its layers.
+
+    A step makes all of its calls, so the turn is where it was when the next begins.
+    """
+
+    is_hfspeed_attention = True
+
+    def __init__(self, layers: list[InterfaceAttention]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.repeats, self.turn = layers[0].repeats, 0
+
+    def forward(self, *tensors: Any, **keywords: Any) -> tuple[torch.Tensor, None]:
+        """As `InterfaceAttention`."""
+        layer, self.turn = self.layers[self.turn], (self.turn + 1) % len(self.layers)
+        out: tuple[torch.Tensor, None] = layer(*tensors, **keywords)
+        return out
 
 
 def attention(op: Attention, site: Site) -> None:
@@ -79,20 +96,30 @@ def attention(op: Attention, site: Site) -> None:
         extra["sinks"] = _sinks(module, op, span(op.heads, rank, ranks))
     if op.alibi is not None:
         extra["alibi_slopes"] = list(op.alibi[slice(*span(op.heads, rank, ranks))])
-    module.attn = InterfaceAttention(
-        op,
-        value_size=op.value_size,
-        num_heads=own[0],
-        head_size=op.head_size,
-        scale=op.scale,
-        num_kv_heads=own[1],
-        cache_config=cache_without_window(site.vllm_config.cache_config),
-        quant_config=site.quant_config,
-        logits_soft_cap=op.softcap,
-        per_layer_sliding_window=op.window,
-        prefix=site.prefix(f"{op.path}.attn"),
-        **extra,
-    )
+    layers = [
+        InterfaceAttention(
+            op,
+            value_size=op.value_size,
+            num_heads=own[0],
+            head_size=kernel_head_size(op.head_size),
+            scale=op.scale,
+            num_kv_heads=own[1],
+            cache_config=cache_without_window(site.vllm_config.cache_config),
+            quant_config=site.quant_config,
+            logits_soft_cap=op.softcap,
+            per_layer_sliding_window=op.window,
+            prefix=cache_name(site.prefix(f"{op.path}.attn" + (f"_{turn}" if turn else ""))),
+            **extra,
+        )
+        for turn in range(op.calls)
+    ]
+    module.attn = layers[0] if op.calls == 1 else Turns(layers)
+
+
+def _padded(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    """Heads of ``size``: zeros add nothing to a product, and what they give as values is cut off."""
+    missing = size - tensor.shape[-1]
+    return functional.pad(tensor, (0, missing)) if missing else tensor
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

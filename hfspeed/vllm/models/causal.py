@@ -70,7 +70,9 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         self._adopt(prepared.author)
         self.last_stage = bool(get_pp_group().is_last_rank)
         self.make_empty_intermediate_tensors = empty_tensors(self.plan.size)
-        self.constant = _constants(getattr(self, self.plan.wrapper.base))
+        names = self.plan.wrapper.keywords
+        self.position_names = tuple(n for n in ("position_ids", "token_positions") if n in names)
+        self.constant = _constants(self.get_submodule(self.plan.wrapper.base))
         if self.last_stage:
             self.logits_processor = LogitsProcessor(self._head().num_embeddings)
             self.logits = Logits(prepared.author, self.plan, self._project)
@@ -108,9 +110,11 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         else:
             assert input_ids is not None
             given = {"input_ids": input_ids[None]}
-        if "position_ids" in self.plan.wrapper.keywords:
-            given["position_ids"] = positions[None]
-        out = getattr(self, self.plan.wrapper.base)(**given, **self.constant)
+        if self.plan.wrapper.first_position:
+            positions = positions + self.plan.wrapper.first_position
+        for name in self.position_names:
+            given[name] = positions[None]
+        out = self.get_submodule(self.plan.wrapper.base)(**given, **self.constant)
         hidden = (out if isinstance(out, torch.Tensor) else out[0])[0]
         return hidden if self.last_stage else IntermediateTensors({"hidden_states": hidden})
 

@@ -1,0 +1,167 @@
+"""Positions that a forward counts out by itself, as if its row were one sequence: they become a parameter."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from hfspeed.graph.positions import Span
+from hfspeed.graph.record import Call, Recording
+from hfspeed.pattern.edit import Change
+from hfspeed.pattern.replacement import place_of
+from hfspeed.pattern.site import recovered_of
+from hfspeed.refusal import Reason, Refusal, Refused
+from hfspeed.source import Recovered
+
+NAME = "token_positions"
+"""The parameter that is handed down from the base model to where positions were counted."""
+NOTE = "positions are a parameter"
+
+_NUMBERS = (torch.int64, torch.int32, torch.float32)
+
+
+@dataclass(frozen=True)
+class _Count:
+    """An expression of a forward that counts from 0, or from ``start``, to the number of tokens."""
+
+    expression: ast.expr
+    node: fx.Node
+    start: int
+
+    @property
+    def text(self) -> str:
+        """The same, from the parameter."""
+        value: torch.Tensor = self.node.meta["value"]
+        given = NAME if value.ndim == 2 else f"{NAME}[0]"
+        cast = "" if value.dtype is torch.int64 else f".to({value.dtype})"
+        return f"{given}{cast}" + (f" + {self.start}" if self.start else "")
+
+
+def counted(recording: Recording, base: str, tokens: int) -> dict[str, list[Change]]:
+    """Changes by module, that let the base model be given each token's position where it counts tokens now.
+
+    Args:
+        recording: one prompt.
+        base: path of the base model, which takes no positions.
+        tokens: length of the prompt, which no size of the model equals.
+
+    Returns:
+        Nothing where nothing is counted.
+
+    Raises:
+        Refused: the parameter cannot be handed down.
+    """
+    changes: dict[str, list[Change]] = {}
+    for path, call in recording.calls.items():
+        if path != base and not path.startswith(f"{base}."):
+            continue
+        for count in _counts(call, tokens):
+            changes.setdefault(path, []).append(Change("replace", count.expression, count.text))
+    for path in list(changes):
+        _hand_down(recording, base, path, changes)
+    return changes
+
+
+def _counts(call: Call, tokens: int) -> list[_Count]:
+    """The outermost expressions of the forward that give positions, and that nothing but sizes decides."""
+    starts = {node: start for node in call.graph.nodes if (start := _start(node, tokens)) is not None}
+    if not starts:
+        return []
+    try:
+        recovered = recovered_of(call.cls, "forward")  # type: ignore[arg-type]  # mypy takes no class for hashable
+    except Refused:
+        return []
+    found: list[_Count] = []
+    for node, first in starts.items():
+        if any(source in starts for source in node.all_input_nodes):
+            continue  # made of positions that are replaced themselves
+        expression = _expression(recovered, node)
+        if expression is None:
+            continue
+        outer = _Count(expression, node, first)
+        for user in (n for n in starts if n is not node):
+            around = _expression(recovered, user)
+            inside = around is not None and any(inner is outer.expression for inner in ast.walk(around))
+            if inside and starts[user] == first:
+                outer = _Count(around, user, first)  # type: ignore[arg-type]  # inside says that it is there
+        found.append(outer)
+    return found
+
+
+def _start(node: fx.Node, tokens: int) -> int | None:
+    """The first of the positions that ``node`` counts from sizes alone; ``None`` if it does not."""
+    if node.op != "call_function" or not _of_sizes(node):
+        return None
+    value, real = node.meta.get("value"), node.meta.get("shadow")
+    if not isinstance(value, torch.Tensor) or not isinstance(real, torch.Tensor) or value.is_complex():
+        return None
+    if tuple(value.shape) not in {(tokens,), (1, tokens)} or value.dtype not in _NUMBERS:
+        return None
+    first = int(real.flatten()[0])
+    return first if torch.equal(real.flatten().long(), torch.arange(tokens) + first) and first >= 0 else None
+
+
+def _of_sizes(node: fx.Node) -> bool:
+    """Whether nothing that the module was called with goes into ``node``, sizes aside."""
+    todo, seen = [node], set()
+    while todo:
+        at = todo.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        if at.op in {"placeholder", "call_module"}:
+            return False
+        todo.extend(at.all_input_nodes)
+    return True
+
+
+def _expression(recovered: Recovered, node: fx.Node) -> ast.expr | None:
+    span = node.meta.get("span")
+    if not isinstance(span, Span) or span.file != recovered.file or not (span.direct or _given_back(node, span)):
+        return None
+    found = recovered.node_at(span.line, span.end_line, span.column, span.end_column)
+    return found if isinstance(found, ast.expr) else None
+
+
+def _given_back(node: fx.Node, span: Span) -> bool:
+    """Whether ``node`` is the one value that a function called by the forward, at ``span``, gives back."""
+    inside = [n for n in node.graph.nodes if n.meta.get("span") == span]
+    return [n for n in inside if any(user.meta.get("span") != span for user in n.users)] == [node]
+
+
+def _hand_down(recording: Recording, base: str, path: str, changes: dict[str, list[Change]]) -> None:
+    """Give the forward at ``path`` the parameter, and every caller above it up to the base model."""
+    while True:
+        call = recording.calls[path]
+        recovered = recovered_of(call.cls, "forward")  # type: ignore[arg-type]  # mypy takes no class for hashable
+        own = changes.setdefault(path, [])
+        if not any(change.kind == "parameter" for change in own):
+            own.insert(0, Change("parameter", recovered.tree, NAME))
+        if path == base:
+            return
+        above = _caller(recording, path)
+        given = _given(recording.calls[above], path)
+        if not any(change.node is given for change in changes.get(above, ())):
+            changes.setdefault(above, []).append(Change("argument", given, f"{NAME}={NAME}"))
+        path = above
+
+
+def _caller(recording: Recording, path: str) -> str:
+    for above, call in recording.calls.items():
+        if any(node.op == "call_module" and node.target == path for node in call.graph.nodes):
+            return above
+    raise Refused(Refusal("model", Reason.POSITIONS_NOT_READ, "nobody calls what counts positions", path))
+
+
+def _given(call: Call, path: str) -> ast.Call:
+    """The expression by which a module calls its child at ``path``."""
+    nodes = [node for node in call.graph.nodes if node.op == "call_module" and node.target == path]
+    recovered = recovered_of(call.cls, "forward")  # type: ignore[arg-type]  # mypy takes no class for hashable
+    expressions = {id(found): found for node in nodes if (found := _expression(recovered, node)) is not None}
+    if len(expressions) == 1 and isinstance(found := next(iter(expressions.values())), ast.Call):
+        return found
+    told = f"`{path}` counts positions, and is not called in one place"
+    raise Refused(Refusal("model", Reason.POSITIONS_NOT_READ, told, call.path, place_of(call, nodes[0])))

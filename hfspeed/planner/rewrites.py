@@ -1,0 +1,42 @@
+"""Changes of forwards that no fusion makes: shapes that fit shares, masks that are not made, positions handed over."""
+
+from __future__ import annotations
+
+from hfspeed.pattern.counted import NOTE as COUNTED
+from hfspeed.pattern.edit import outside
+from hfspeed.pattern.masks import NOTE
+from hfspeed.pattern.site import Site
+from hfspeed.pattern.widths import NOTE as SHAPES
+from hfspeed.pattern.widths import widths
+from hfspeed.planner.work import Draft
+from hfspeed.refusal import Refused
+
+
+def shapes(work: Draft) -> None:
+    """Where ranks hold shares, shapes must not name the number of all heads."""
+    for path, split in work.shaped.items():
+        site = work.sites.get(path) or Site(work.study.recording.calls[path])
+        try:
+            changes = list(widths(site.call, site.recovered, split, [change.node for change in site.changes]))
+        except Refused:
+            continue
+        if changes:
+            work.sites[path] = site
+            site.changes += changes
+            site.notes.append(SHAPES)
+
+
+def masks(work: Draft) -> None:
+    """Where attention is no longer computed by hand, masks are only in the way."""
+    for path, changes in work.study.masks.items() if work.verdicts.masks else ():
+        site = work.sites.setdefault(path, Site(work.study.recording.calls[path]))
+        site.changes += outside(changes, site.changes)
+        site.notes.append(NOTE)
+
+
+def positions(work: Draft) -> None:
+    """Several sequences share a row, so nobody counts positions along it."""
+    for path, changes in work.study.positions.items():
+        site = work.sites.setdefault(path, Site(work.study.recording.calls[path]))
+        site.changes += outside(changes, site.changes)
+        site.notes.append(COUNTED)

@@ -1,0 +1,47 @@
+"""A plan in the making."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hfspeed.axes.tensor import Block
+from hfspeed.graph.record import Call
+from hfspeed.pattern.site import Site
+from hfspeed.plan import Op, Stages, Wrapper
+from hfspeed.planner.study import Study
+from hfspeed.planner.verdicts import Verdicts
+from hfspeed.refusal import Refusal
+
+
+@dataclass
+class Draft:
+    """A plan in the making, and what it was made from.
+
+    Attributes:
+        study: the model looked at.
+        blocks: how each module could be split, before verdicts.
+        views: the calls that blocks were found in, some with a look into children.
+        sites: the modules whose forward is rewritten.
+        shaped: by module, the numbers in its shapes that ranks divide.
+        refusals: what was not done.
+    """
+
+    study: Study
+    verdicts: Verdicts
+    wrapper: Wrapper
+    blocks: dict[str, Block] = field(default_factory=dict)
+    views: dict[str, Call] = field(default_factory=dict)
+    sites: dict[str, Site] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list)
+    shaped: dict[str, set[int]] = field(default_factory=dict)
+    stages: Stages | None = None
+    tensor: bool = True
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def calls(self) -> Iterator[Call]:
+        """The calls inside the base model."""
+        base = self.wrapper.base
+        for path, call in self.study.recording.calls.items():
+            if path == base or path.startswith(f"{base}."):
+                yield call

@@ -1,0 +1,74 @@
+"""No base model: the table, the layers and the head lie in one class."""
+
+import torch
+from torch import nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from .configuration_rill import RillConfig
+
+
+class Conv(nn.Module):
+    """A linear that keeps its matrix as ``[inputs, outputs]``."""
+
+    def __init__(self, outputs, inputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(inputs, outputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+        nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(*x.shape[:-1], -1)
+
+
+def attend(query, key, value):
+    scores = torch.matmul(query, key.transpose(-1, -2)) / value.size(-1) ** 0.5
+    rows, columns = scores.shape[-2:]
+    seen = torch.ones(rows, columns, dtype=torch.bool, device=scores.device).tril(columns - rows)
+    return torch.matmul(torch.where(seen, scores, torch.finfo(scores.dtype).min).softmax(dim=-1), value)
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.heads = config.heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(config.width), nn.LayerNorm(config.width)
+        self.c_attn, self.c_proj = Conv(3 * config.width, config.width), Conv(config.width, config.width)
+        self.c_fc, self.c_out = Conv(config.inner, config.width), Conv(config.width, config.inner)
+        self.act = nn.GELU(approximate="tanh")
+
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        query, key, value = self.c_attn(self.ln_1(x)).split(width, dim=2)
+        query, key, value = (t.view(batch, tokens, self.heads, -1).transpose(1, 2) for t in (query, key, value))
+        mixed = attend(query, key, value).transpose(1, 2).contiguous().view(batch, tokens, -1)
+        x = x + self.c_proj(mixed)
+        return x + self.c_out(self.act(self.c_fc(self.ln_2(x))))
+
+
+class RillPreTrainedModel(PreTrainedModel):
+    config_class = RillConfig
+
+
+class RillForCausalLM(RillPreTrainedModel, GenerationMixin):
+    def __init__(self, config):
+        super().__init__(config)
+        self.wte = nn.Embedding(config.vocab_size, config.width)
+        self.wpe = nn.Embedding(config.longest, config.width)
+        self.h = nn.ModuleList([Block(config) for _ in range(config.depth)])
+        self.ln_f = nn.LayerNorm(config.width)
+        self.lm_head = nn.Linear(config.width, config.vocab_size, bias=False)
+        self.post_init()
+
+    def get_input_embeddings(self):
+        return self.wte
+
+    def get_output_embeddings(self):
+        return self.lm_head
+
+    def forward(self, input_ids=None, **kwargs):
+        x = self.wte(input_ids)
+        x = x + self.wpe(torch.arange(x.shape[1], device=x.device))
+        for block in self.h:
+            x = block(x)
+        return CausalLMOutputWithPast(logits=self.lm_head(self.ln_f(x)))

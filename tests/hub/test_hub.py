@@ -1,0 +1,83 @@
+"""Folders as the Hub has them: each gets a plan that is proven, or a refusal that says where and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from hfspeed.errors import HfspeedError, RefusedError
+from hfspeed.plan import Attention, Heads, Plan, Stacked
+from hfspeed.planner.decide import decide
+from hfspeed.planner.load import load
+from hfspeed.refusal import Reason
+
+HERE = Path(__file__).parent
+
+# folder: are query, key and value made one GEMM; are gate and up; over ranks; in stages
+SERVED = {
+    "classes_in_a_dictionary": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
+    "packed_and_grouped": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
+    "linear_biases": SimpleNamespace(heads=True, gated=True, ranks=True, stages=True),
+    "interface_without_a_flag": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
+    "code_in_two_files": SimpleNamespace(heads=True, gated=False, ranks=True, stages=True),
+    "window_by_hand": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
+    "head_in_the_base_model": SimpleNamespace(heads=True, gated=True, ranks=True, stages=True),
+}
+REFUSED = {
+    "sees_the_whole_prompt": (Reason.MASK_NOT_CAUSAL, "configure it as a decoder"),
+    "learned_biases": (Reason.MASK_NOT_CAUSAL, "depends on weights"),
+    "rope_that_grows": (Reason.VALUE_VARIES, "own position"),
+}
+UNUSABLE = {
+    "removed_import": ("is_torch_fx_available", "modeling_delta.py"),
+    "attention_of_a_package": ("flash_attn", "modeling_fjord.py"),
+    "everything_in_one_class": ("in one child and call it once", "modeling_rill.py"),
+}
+
+
+def plan(folder: str) -> Plan:
+    torch.set_num_threads(1)
+    return decide(load(str(HERE / folder), trust_remote_code=True))
+
+
+def test_every_folder_is_expected() -> None:
+    there = {file.parent.name for file in HERE.glob("*/config.json")}
+    assert there == {*SERVED, *REFUSED, *UNUSABLE}
+    assert len(there) >= 12
+
+
+@pytest.mark.parametrize("folder", SERVED)
+def test_served(folder: str) -> None:
+    found, wanted = plan(folder), SERVED[folder]
+    attention = [op for op in found.ops if isinstance(op, Attention)]
+    packed = [op for op in found.ops if isinstance(op, Stacked) and op.path.count(".") > 1]
+    assert attention
+    assert all(op.split for op in attention) is wanted.ranks
+    assert any(isinstance(op, Heads) for op in found.ops) is wanted.heads
+    assert bool(packed) is wanted.gated
+    assert (found.stages is not None) is wanted.stages
+    assert all(proof.error <= proof.bound for proof in found.proofs)
+
+
+@pytest.mark.parametrize("folder", REFUSED)
+def test_refused_where_and_why(folder: str) -> None:
+    reason, told = REFUSED[folder]
+    with pytest.raises(RefusedError) as no:
+        plan(folder)
+    first = no.value.refusals[0]
+    assert first.reason is reason
+    assert first.place is not None
+    assert Path(first.place.file).parent.name == folder
+    assert told in str(no.value)
+
+
+@pytest.mark.parametrize("folder", UNUSABLE)
+def test_what_cannot_be_read_says_which_line(folder: str) -> None:
+    told, file = UNUSABLE[folder]
+    with pytest.raises(HfspeedError) as no:
+        plan(folder)
+    assert told in str(no.value)
+    assert file in str(no.value)

@@ -1,0 +1,61 @@
+"""Engines over many checkpoints: vLLM is imported once, then each family has a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import board
+import serving
+
+BFLOAT16 = 0.05
+"""Mean distance of log probabilities that two runs in bfloat16 may have."""
+
+
+def run(
+    families: dict[str, dict[str, Any]], folder: Path, *, ranks: int, jobs: int | None, limit: float
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Results as they come.
+
+    Args:
+        families: checkpoint and dtype by name.
+        folder: for caches of this run alone, so that every plan is made anew.
+        ranks: tensor-parallel ranks.
+        jobs: engines at a time.
+        limit: seconds that one may take.
+    """
+    serving.settle(folder)
+    serving.LIMIT = limit
+    serving.warm()
+    cores = sorted(os.sched_getaffinity(0))
+    jobs = jobs or max(1, len(cores) // ranks)
+    context = multiprocessing.get_context("fork")
+    todo: Any = context.SimpleQueue()
+    done: Any = context.SimpleQueue()
+    for entry in [*families.items(), *[None] * jobs]:
+        todo.put(entry)
+    own = [[cores[(job * ranks + rank) % len(cores)] for rank in range(ranks)] for job in range(jobs)]
+    workers = [context.Process(target=_work, args=(todo, done, mine)) for mine in own]
+    for worker in workers:
+        worker.start()
+    for _ in families:
+        yield done.get()
+    for worker in workers:
+        worker.join()
+
+
+def _work(todo: Any, done: Any, cores: list[int]) -> None:
+    os.sched_setaffinity(0, cores)
+    environ = {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, cores)), "OMP_NUM_THREADS": "1"}
+    settings: dict[str, Any] = {}
+    if len(cores) > 1:
+        settings = {"tensor_parallel_size": len(cores), "distributed_executor_backend": "mp"}
+    while (entry := todo.get()) is not None:
+        name, family = entry
+        answer = serving.serve(Path(family["folder"]), environ=environ, dtype=family["dtype"], **settings)
+        answer["dtype"] = family["dtype"]
+        tolerance = BFLOAT16 if family["dtype"] == "bfloat16" else serving.TOLERANCE
+        done.put((name, board.outcome(answer, tolerance)))
