@@ -64,12 +64,14 @@ class Logits:
     parameters and buffers of the wrapper itself are shared.
     """
 
-    def __init__(self, root: nn.Module, plan: Plan, project: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, root: nn.Module, plan: Plan, project: Callable[[torch.Tensor], torch.Tensor] | None) -> None:
         self.given = Given(root.get_submodule(plan.wrapper.base))
         self.wrapper = copy.copy(root)
         self.wrapper._modules = dict(root._modules)
         base, head = plan.wrapper.base, plan.wrapper.head
         _put(self.wrapper, base, self.given)
+        if project is None:  # a projection of the author's own making
+            return
         if head.startswith(f"{base}."):  # the wrapper takes it from there
             head = head.removeprefix(f"{base}.")
             first = head.partition(".")[0]

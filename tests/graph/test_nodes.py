@@ -120,6 +120,11 @@ def test_linears_of_torch_itself() -> None:
     class Low(nn.Linear):
         pass
 
+    class Other(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * 2
+
     assert shape_of(nn.Linear(3, 5, bias=False)) == Shape(3, 5, bias=False)
-    assert shape_of(Low(3, 5)) is None, "a subclass may compute something else"
+    assert shape_of(Low(3, 5)) == Shape(3, 5, bias=True)
+    assert shape_of(Other(3, 5)) is None, "a subclass may compute something else"
     assert [shape_of(m) for m in (None, nn.Embedding(4, 6), nn.LayerNorm(4), nn.Bilinear(2, 2, 2))] == [None] * 4

@@ -21,6 +21,7 @@ from vllm.sequence import IntermediateTensors
 
 from hfspeed.errors import HfspeedError
 from hfspeed.plan import Embed, Head, Plan
+from hfspeed.planner.wrapper import name_of
 from hfspeed.vllm import layout
 from hfspeed.vllm.build import build, packed_names
 from hfspeed.vllm.kind import of_plan
@@ -62,7 +63,7 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         check_cache_kind(vllm_config, self.plan.architecture)
         self._check_kind()
         mark_compile_key(vllm_config, prepared.digest)
-        self._name_for_vllm(vllm_config)
+        self._name_for_vllm(vllm_config, prepared.author)
         self.loader = Loader(
             self.plan, prepared.author, strict=vllm_config.load_config.load_format != "dummy"
         )
@@ -74,8 +75,9 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         self.position_names = tuple(n for n in ("position_ids", "token_positions") if n in names)
         self.constant = _constants(self.get_submodule(self.plan.wrapper.base))
         if self.last_stage:
-            self.logits_processor = LogitsProcessor(self._head().num_embeddings)
-            self.logits = Logits(prepared.author, self.plan, self._project)
+            if self.head_path:
+                self.logits_processor = LogitsProcessor(self._head().num_embeddings)
+            self.logits = Logits(prepared.author, self.plan, self._project if self.head_path else None)
         for line in story(self.plan):
             logger.info_once(line)
 
@@ -135,15 +137,17 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
             found = f"{self.plan.architecture} is built as {type(self).__name__}, which says otherwise about states"
             raise HfspeedError(f"{found} than its plan; serve it with --model-impl transformers, by its own name")
 
-    def _name_for_vllm(self, vllm_config: Any) -> None:
-        """Tell vLLM which merged layer stands for which of the author's, before any layer is built."""
+    def _name_for_vllm(self, vllm_config: Any, author: Any) -> None:
+        """Tell vLLM which merged layer stands for which of the author's, before any layer is built.
+
+        A token table or output projection of the author's own making stays as it is; then there is no path of a head.
+        """
         paths = {type(op): op.path for op in self.plan.ops if isinstance(op, Embed | Head)}
-        self.embed_path, self.head_path = paths[Embed], paths[Head]
+        self.embed_path = paths.get(Embed) or name_of(author, author.get_input_embeddings())
+        self.head_path = paths.get(Head, "")
         self.packed_modules_mapping = packed_names(self.plan.ops)
-        self.embedding_modules = {
-            self.embed_path.rpartition(".")[2]: "input_embeddings",
-            self.head_path.rpartition(".")[2]: "output_embeddings",
-        }
+        known = ((paths.get(Embed), "input_embeddings"), (paths.get(Head), "output_embeddings"))
+        self.embedding_modules = {path.rpartition(".")[2]: name for path, name in known if path}
         if vllm_config.quant_config is not None:
             vllm_config.quant_config.packed_modules_mapping.update(self.packed_modules_mapping)
 

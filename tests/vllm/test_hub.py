@@ -1,0 +1,43 @@
+"""Folders as the Hub has them, served from their own code with ``trust_remote_code``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+OURS = "hfspeed.vllm.models.causal.TransformersForCausalLM"
+HUB = Path(__file__).resolve().parents[1] / "hub"
+# a head of its own making and linear biases; a head below the base model; positions counted and a tied head; a window
+FOLDERS = ("linear_biases", "head_in_the_base_model", "code_in_two_files", "window_by_hand")
+
+
+def write(folder: Path, name: str) -> Path:
+    """The folder with weights, and what its author's code answers."""
+    import torch
+    from checkpoints import PROMPTS, _greedy
+
+    from hfspeed.planner.load import load, randomise
+
+    shutil.copytree(HUB / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    subject = load(str(folder), trust_remote_code=True)
+    with torch.random.fork_rng():
+        model = subject.model_class(subject.config).float().eval()
+    randomise(model)
+    model.save_pretrained(folder / "weights")
+    shutil.move(folder / "weights" / "model.safetensors", folder)
+    (folder / "expected.json").write_text(json.dumps([_greedy(model, prompt) for prompt in PROMPTS]))
+    return folder
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", FOLDERS)
+def test_served(serving: ModuleType, tmp_path: Path, name: str) -> None:
+    answer = serving.serve(write(tmp_path / name, name), trust_remote_code=True)
+    assert "error" not in answer, answer.get("trace") or answer["error"]
+    assert answer["served"] == [OURS]
+    assert answer["tokens"]
+    assert answer["apart"] < serving.TOLERANCE
