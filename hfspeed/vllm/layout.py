@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hfspeed.errors import RefusedError
+from typing import Any
+
+from hfspeed.errors import RefusedError, UsageError
 from hfspeed.plan import Plan, laws
 from hfspeed.refusal import Reason, Refusal
 
@@ -23,6 +25,20 @@ def check(plan: Plan, *, ranks: int, stages: int) -> None:
         refused = tuple(Refusal("layout", Reason.DOES_NOT_DIVIDE, text, plan.architecture) for text in broken)
     if refused:
         raise RefusedError(f"{plan.architecture} on {ranks} ranks and {stages} stages", refused)
+
+
+def check_length(plan: Plan, longest: int, config: Any) -> None:
+    """Raise if positions of a prompt of ``longest`` tokens go beyond what the model has, because they begin late.
+
+    Raises:
+        UsageError: prompts may be shorter only.
+    """
+    start, rows = plan.wrapper.first_position, getattr(config, "max_position_embeddings", None)
+    if start and isinstance(rows, int) and longest + start > rows:
+        raise UsageError(
+            f"{plan.architecture} begins positions at {start} and has {rows}, too few for {longest} tokens; "
+            f"serve it with --max-model-len {rows - start}"
+        )
 
 
 def _why(plan: Plan, wanted: str, otherwise: str, option: str) -> tuple[Refusal, ...]:

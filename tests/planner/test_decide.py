@@ -52,12 +52,12 @@ def test_a_block_that_mixes_its_split_value_stays_whole(tmp_path: Path) -> None:
     assert all(refusal.place is not None for refusal in plan.refusals)
 
 
-def test_attention_that_mixes_heads_is_not_split_at_all(tmp_path: Path) -> None:
+def test_attention_that_mixes_heads_is_whole_on_every_rank(tmp_path: Path) -> None:
     plan = decide(mutant(tmp_path, (MIX, "        value = value - value.mean(1, keepdim=True)\n" + MIX)))
-    assert not plan.tensor
+    assert plan.tensor
     assert not ops(plan, Heads)["mixer.qkv_proj"].split
     assert not any(op.split for op in ops(plan, Attention).values())
-    assert not ops(plan, Row)
+    assert set(ops(plan, Row)) == {"expand.w2"}
     assert not ops(plan, Column)
     assert reasons(plan)["mixer"] == {Reason.MIXES_SPLIT}
 

@@ -50,11 +50,7 @@ SILENT: dict[str, list[tuple[str, str]]] = {
     ],
     "a branch on float32": [(NORM, TYPE.format("float32"))],
     "a branch on bfloat16": [(NORM, TYPE.format("bfloat16"))],
-    "rounding to another type": [
-        ("opened = F.silu(opened)", "opened = F.silu(opened.to(torch.bfloat16).to(opened.dtype))")
-    ],
     "a branch on a single token": [(LAST, "        stream = stream * (1 + 0.5 * (stream.shape[1] == 1))\n" + LAST)],
-    "a branch on where it runs": [(LAST, "        stream = stream * (1 + 0.5 * stream.is_meta)\n" + LAST)],
     "a state from step to step": [(LAST, "        stream = stream + getattr(self, 'kept', 0)\n" + KEEP + LAST)],
     "a count of calls": [(LAST, COUNT + "        stream = stream * (1 + self.calls % 2)\n" + LAST)],
 }

@@ -138,6 +138,16 @@ def test_every_cache_has_a_number(serving: ModuleType, path: str, name: str) -> 
     assert extract_layer_index(name) in {0, 3}
 
 
+def test_positions_that_begin_late_end_early(serving: ModuleType) -> None:
+    from hfspeed.errors import UsageError
+    from hfspeed.vllm.layout import check_length
+
+    plan: Any = SimpleNamespace(architecture="Some", wrapper=SimpleNamespace(first_position=2))
+    check_length(plan, 512, SimpleNamespace(max_position_embeddings=514))
+    with pytest.raises(UsageError, match="--max-model-len 512"):
+        check_length(plan, 514, SimpleNamespace(max_position_embeddings=514))
+
+
 def test_a_module_that_looks_ahead_is_refused(serving: ModuleType) -> None:
     from hfspeed.errors import RefusedError
     from hfspeed.vllm.layers.attention import attention

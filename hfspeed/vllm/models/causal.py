@@ -60,6 +60,7 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         self.config = vllm_config.model_config.hf_config
         parallel = vllm_config.parallel_config
         layout.check(self.plan, ranks=parallel.tensor_parallel_size, stages=parallel.pipeline_parallel_size)
+        layout.check_length(self.plan, vllm_config.model_config.max_model_len, vllm_config.model_config.hf_text_config)
         check_cache_kind(vllm_config, self.plan.architecture)
         self._check_kind()
         mark_compile_key(vllm_config, prepared.digest)
