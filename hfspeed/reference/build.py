@@ -114,8 +114,7 @@ def build(
         classes: the emitted module; ``None`` when the plan rewrites no forward.
         rank / ranks / group: which rank this is, of how many, and how it meets the others.
         stage: ``(number, count)`` of a pipeline stage, ``None`` for the whole model.
-        under: build only what lies at or below this path; the rest stays the author's.
-        strict: require that the plan fills every parameter of what is built.
+        under / strict: build only what lies at or below this path; require that the plan fills all parameters of it.
         spread: the ranks among which whole experts are spread; else each expert is cut, like all the rest.
 
     Returns:
