@@ -7,9 +7,8 @@ from collections.abc import Callable
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from hfspeed.errors import HfspeedError, RefusedError
+from hfspeed.errors import HfspeedError
 from hfspeed.plan import Experts
-from hfspeed.refusal import Reason, Refusal
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,11 +43,9 @@ def backend_names(registry: Any) -> dict[str, str]:
 def open_gate() -> None:
     """Let vLLM ask us about every causal language model.
 
-    vLLM refuses a model whose classes do not say that attention is replaceable, before it asks the backend for its
-    class. hfspeed finds out by looking at the model, and its own class refuses, with reasons, when it is built. So
-    the question that vLLM asks, ``is_backend_compatible()``, is answered yes for whatever generates. Nothing else
-    reads the answer, and which class serves is not changed by it: architectures that vLLM has a class for stay
-    with that class unless the transformers backend is asked for.
+    vLLM refuses a model whose classes do not say that attention is replaceable, before it asks the backend. hfspeed
+    looks at the model, and its own class refuses, with reasons. So ``is_backend_compatible()`` is answered yes for
+    whatever generates. Nothing else reads the answer, and it does not change which class serves.
     """
     from transformers import PreTrainedModel
 
@@ -57,7 +54,6 @@ def open_gate() -> None:
         return
 
     def is_backend_compatible(cls: Any) -> bool:
-        """Whether a serving backend may be asked for this model."""
         return bool(asked(cls)) or bool(cls.can_generate())
 
     is_backend_compatible.by_hfspeed = True  # type: ignore[attr-defined]
@@ -65,11 +61,10 @@ def open_gate() -> None:
 
 
 def use_full_heads() -> None:
-    """Let vLLM lay out a cache of full heads for the models of the transformers backend.
+    """Let vLLM lay out a cache of full heads for the models that we serve.
 
-    By the look of a configuration alone (``kv_lora_rank``) vLLM would lay it out for latent attention, of which the
-    author's forward knows nothing: it makes full heads of the latent value before it attends. Models that vLLM has a
-    class for, and that are served by it, keep their latent cache.
+    By the look of a configuration alone (``kv_lora_rank``) it would be one for latent attention, of which the author's
+    forward knows nothing: it makes full heads before it attends. Models served by vLLM's own classes keep theirs.
     """
     from vllm.config import ModelConfig
 
@@ -78,8 +73,7 @@ def use_full_heads() -> None:
         return
 
     def use_mla(self: Any) -> bool:
-        """Whether the cache holds latent values."""
-        return bool(asked(self)) and not self.using_transformers_backend()
+        return bool(asked(self)) and not self._model_info.architecture.startswith("Transformers")
 
     use_mla.by_hfspeed = True  # type: ignore[attr-defined]
     ModelConfig.use_mla = property(use_mla)
@@ -107,40 +101,6 @@ def cache_without_window(cache_config: Any) -> Any:
     own = copy.copy(cache_config)
     own.sliding_window = None
     return own
-
-
-def cache_name(path: str) -> str:
-    """A name for an attention layer by which vLLM finds its number: there is just one in it.
-
-    The first number in the path stays one; where the path has none, all such layers count as the first.
-    """
-    words: list[str] = []
-    numbered = False
-    for word in path.split("."):
-        if word.isdigit() and numbered:
-            words[-1] += f"_{word}"
-        else:
-            words.append(word)
-            numbered = numbered or word.isdigit()
-    return ".".join(words if numbered else [*words, "0"])
-
-
-def check_cache_kind(vllm_config: Any, subject: str) -> None:
-    """Raise if vLLM has laid its cache out for latent attention in spite of `use_full_heads`.
-
-    Raises:
-        RefusedError: the layout was decided in other processes before; only the environment can change it.
-    """
-    if not vllm_config.model_config.use_mla:
-        return
-    told = Refusal(
-        wanted="attention",
-        reason=Reason.CANNOT_RUN,
-        found="vLLM has laid its cache out for latent attention, and hfspeed serves this model with full heads",
-        module=subject,
-        help="export VLLM_MLA_DISABLE=1, and start again",
-    )
-    raise RefusedError(f"{subject} (export VLLM_MLA_DISABLE=1 to serve it with full heads)", (told,))
 
 
 def kernel_head_size(size: int) -> int:

@@ -16,7 +16,7 @@ from hfspeed.plan.keywords import consume
 from hfspeed.plan.shares import span
 from hfspeed.refusal import Reason, Refusal, Refused
 from hfspeed.vllm.site import Site
-from hfspeed.vllm.versions import cache_name, cache_without_window, kernel_head_size
+from hfspeed.vllm.versions import cache_without_window, kernel_head_size
 
 
 class InterfaceAttention(Layer):
@@ -114,6 +114,22 @@ def attention(op: Attention, site: Site) -> None:
         for turn in range(op.calls)
     ]
     module.attn = layers[0] if op.calls == 1 else Turns(layers)
+
+
+def cache_name(path: str) -> str:
+    """A name for an attention layer by which vLLM finds its number: there is just one in it.
+
+    The first number in the path stays one; where the path has none, all such layers count as the first.
+    """
+    words: list[str] = []
+    numbered = False
+    for word in path.split("."):
+        if word.isdigit() and numbered:
+            words[-1] += f"_{word}"
+        else:
+            words.append(word)
+            numbered = numbered or word.isdigit()
+    return ".".join(words if numbered else [*words, "0"])
 
 
 def _padded(tensor: torch.Tensor, size: int) -> torch.Tensor:

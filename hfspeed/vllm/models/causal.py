@@ -33,7 +33,7 @@ from hfspeed.vllm.site import Site
 from hfspeed.vllm.stages import carried, cut, empty_tensors
 from hfspeed.vllm.startup import story
 from hfspeed.vllm.subject import Prepared, prepare
-from hfspeed.vllm.versions import check_cache_kind, mark_compile_key
+from hfspeed.vllm.versions import mark_compile_key
 from hfspeed.vllm.weights import Loader
 
 logger = init_logger("vllm.hfspeed")
@@ -61,7 +61,6 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         parallel = vllm_config.parallel_config
         layout.check(self.plan, ranks=parallel.tensor_parallel_size, stages=parallel.pipeline_parallel_size)
         layout.check_length(self.plan, vllm_config.model_config.max_model_len, vllm_config.model_config.hf_text_config)
-        check_cache_kind(vllm_config, self.plan.architecture)
         self._check_kind()
         mark_compile_key(vllm_config, prepared.digest)
         self._name_for_vllm(vllm_config, prepared.author)
