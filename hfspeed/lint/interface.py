@@ -19,17 +19,25 @@ INTERFACE = "ALL_ATTENTION_FUNCTIONS"
 HOME = "modeling_utils"
 WIDTH = 100
 NUMBER = re.compile(r"-?[\d.e+-]+|(self\.)?register_buffer\('\w+', torch\.tensor\(-?[\d.e+-]+\).*\)")
+MASKS = frozenset({
+    "_expand_mask", "_make_causal_mask", "_prepare_4d_causal_attention_mask", "_prepare_decoder_attention_mask",
+    "_prepare_4d_causal_attention_mask_for_sdpa", "_prepare_4d_causal_attention_mask_with_cache_position",
+    "_update_causal_mask", "finfo", "tril", "triu",
+})  # fmt: skip
 NAMES = frozenset({"attended", "attention_interface"})
 
 
 def through_interface(facts: Facts, call: ast.Call) -> Iterator[Edit]:
     """The edits after which the attention around ``call``, its softmax or kernel, is asked of the interface.
 
-    None if it is written in another way than those that are known, or if a name is taken.
+    None if it is written in another way than those that are known, if a name is taken, or if masks are not made by the
+    functions of transformers.
     """
     cls = next((one for one in facts.classes.values() if call in walk(one.node)), None)
     function = next((one for one in cls.methods.values() if call in walk(one)), None) if cls else None
     if cls is None or function is None or facts.method(cls, OWN) is not None:
+        return
+    if _makes_masks(facts, cls):
         return
     found = eager_attention(function, call)
     taken = {node.id for node in walk(function) if isinstance(node, ast.Name)}
@@ -45,6 +53,12 @@ def through_interface(facts: Facts, call: ast.Call) -> Iterator[Edit]:
     yield inserted(facts, behind, len(facts.lines[behind - 1]) + 1, _method(facts, function, found))
     yield from config
     yield from _imported(facts)
+
+
+def _makes_masks(facts: Facts, cls: ClassFacts) -> bool:
+    """Whether another class makes masks: the interface would be handed them, and a server has only its own."""
+    inside = set(calls_in(cls.node))
+    return any(last_name(one.func) in MASKS for one in calls_in(facts.tree) if one not in inside)
 
 
 def _asking(facts: Facts, function: ast.FunctionDef, found: Eager, white: str) -> str:

@@ -159,3 +159,10 @@ def test_what_the_interface_cannot_say_is_left_alone(attention: str, tmp_path: P
     file = tmp_path / "modeling_left.py"
     assert mended(text, file) == text
     assert [one.code for one in check(read(file))] == ["HFS101"]
+
+
+def test_masks_made_elsewhere_keep_it_as_it_is(tmp_path: Path) -> None:
+    made = "\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return torch.ones(9, 9).triu(1)\n"
+    text = written(GROUPED, 16) + made
+    assert mended(text, tmp_path / "modeling_masks.py") == text
+    assert "attention_interface" in mended(text.replace(".triu(1)", ""), tmp_path / "modeling_none.py")
