@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -29,30 +30,31 @@ BREAKS = {
 }  # fmt: skip
 
 
-def authored() -> str:
+def authored(family: str = "llama") -> str:
     """A modeling file of the library, with imports that hold anywhere."""
     spec = find_spec("transformers")
     assert spec is not None
     assert spec.origin is not None
-    text = (Path(spec.origin).parent / "models" / "llama" / "modeling_llama.py").read_text("utf-8")
-    text = re.sub(r"^from \.\.\.", "from transformers.", text, flags=re.MULTILINE)
-    return re.sub(r"^from \.(?=\w)", "from transformers.models.llama.", text, flags=re.MULTILINE)
+    text = (Path(spec.origin).parent / "models" / family / f"modeling_{family}.py").read_text("utf-8")
+    text = re.sub(r"^from \.\.\. import", "from transformers import", text, flags=re.MULTILINE)
+    text = re.sub(r"^from \.\.\.(?=\w)", "from transformers.", text, flags=re.MULTILINE)
+    return re.sub(r"^from \.(?=\w)", f"from transformers.models.{family}.", text, flags=re.MULTILINE)
 
 
-def logits(file: Path) -> Any:
+def logits(file: Path, architecture: str = "LlamaForCausalLM", config: Any = None) -> Any:
     spec = spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[file.stem] = module
     spec.loader.exec_module(module)
-    config = transformers.LlamaConfig(
+    config = config or transformers.LlamaConfig(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
         vocab_size=64,
     )  # fmt: skip
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = module.LlamaForCausalLM(config).eval()
+    model = getattr(module, architecture)(config).eval()
     with torch.no_grad():
         return model(input_ids=torch.arange(3, 20)[None]).logits, set(model.state_dict())
 
@@ -74,3 +76,31 @@ def test_a_mended_model_computes_the_same(code: str, tmp_path: Path) -> None:
     (before, names), (after, names_after) = logits(broken), logits(mended)
     assert torch.equal(before, after)
     assert names == names_after
+
+
+BY_HAND = {
+    "gptj": ("GPTJForCausalLM", {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4, "n_positions": 64}),
+    "rembert": ("RemBertForCausalLM", {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+        "input_embedding_size": 32, "output_embedding_size": 32, "is_decoder": True,
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", BY_HAND)
+def test_attention_by_hand_that_was_mended_computes_the_same(family: str, tmp_path: Path) -> None:
+    """With its own attention, which is what runs by default; the flag and the keywords come along."""
+    architecture, sizes = BY_HAND[family]
+    before, after = tmp_path / f"before_{family}.py", tmp_path / f"after_{family}.py"
+    for file in (before, after):
+        file.write_text(authored(family))
+    disk = Disk()
+    done = mend(after, disk, Settings(unsafe_fixes=True))
+    assert {"HFS101", "HFS103"} <= {one.code for one in done.findings}
+    disk.write()
+    config = transformers.AutoConfig.for_model(family, vocab_size=64, **sizes)
+    told = [logits(file, architecture, copy.deepcopy(config)) for file in (before, after)]
+    assert torch.equal(told[0][0], told[1][0])
+    assert told[0][1] == told[1][1]
+    again = Disk()
+    assert mend(after, again, Settings(unsafe_fixes=True)).findings == ()
