@@ -35,19 +35,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def rule_page() -> str:
     """Every rule in a table."""
-    rows = [
-        f"| [{rule.code}](rules/{rule.code}.md) | {rule.name} | {rule.severity} | {rule.fix} |" for rule in rules()
-    ]
+    rows = [f"| [{rule.code}](rules/{rule.code}.md) | {rule.name} | {rule.severity} | {rule.fix} |" for rule in rules()]
     return RULES + "\n".join(rows) + "\n"
 
 
 def one_rule(rule: Rule) -> str:
     """A rule as a page: why, cost, help, found, better."""
-    said = [("Cost", rule.cost), ("Help", rule.help), ("Reasons", ", ".join(f"`{reason}`" for reason in rule.reasons))]
+    served = f"{rule.served[0]}, and {rule.served[1]}" if rule.served else ""
+    said = [
+        ("Cost", rule.cost),
+        ("Where a planner serves the model all the same", served),
+        ("Help", rule.help),
+        ("Reasons", ", ".join(f"`{reason}`" for reason in rule.reasons)),
+    ]
     return "\n".join([
         f"# {rule.code} {rule.name}",
         "",
         f"{rule.severity}, since {rule.since}, fix: {rule.fix}; {rule.versions}",
+        *(("", "It may still change, and is run only with `--preview`.") if rule.preview else ()),
         "",
         " ".join((inspect.getdoc(type(rule)) or "").split()),
         "",
