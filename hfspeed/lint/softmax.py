@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 
 from hfspeed.lint.classes import last_name
 from hfspeed.lint.nodes import calls_in, walk
 
 PRODUCTS = frozenset({"baddbmm", "bmm", "einsum", "matmul"})
-KERNELS = frozenset({
-    "_flash_attention_forward", "flash_attn_func", "flash_attn_varlen_func", "flex_attention",
-    "memory_efficient_attention", "scaled_dot_product_attention",
-})  # fmt: skip
+KERNELS = re.compile(
+    r"_?flash_attention_forward|flash_attn(_\w+)?_(func|kvcache)|flex_attention|memory_efficient_attention"
+    r"|scaled_dot_product_attention|sageattn(_\w+)?"
+)
+ANOTHER = ("gumbel_softmax", "log_softmax")
 
 
 def attention_in(function: ast.FunctionDef) -> ast.Call | None:
@@ -20,9 +22,10 @@ def attention_in(function: ast.FunctionDef) -> ast.Call | None:
     flow = _Flow(function)
     calls = sorted(calls_in(function), key=lambda call: (call.lineno, call.col_offset))
     for call in calls:
-        if last_name(call.func) in KERNELS:
+        if KERNELS.fullmatch(last_name(call.func)):
             return call
-        if _is_softmax(call) and flow.comes_from_product(call) and flow.ends_in_product(call):
+        weighs = _is_softmax(call) or flow.normalises(call)
+        if weighs and flow.comes_from_product(call) and flow.ends_in_product(call):
             return call
     return None
 
@@ -30,7 +33,8 @@ def attention_in(function: ast.FunctionDef) -> ast.Call | None:
 def _is_softmax(call: ast.Call) -> bool:
     """``softmax(x)``, by whatever way to its name, or ``nn.Softmax(dim=-1)(x)``."""
     made = isinstance(call.func, ast.Call) and last_name(call.func.func) == "Softmax"
-    return made or last_name(call.func) == "softmax"
+    name = last_name(call.func)
+    return made or (name.endswith("softmax") and name not in ANOTHER)
 
 
 class _Flow:
@@ -42,6 +46,13 @@ class _Flow:
         for node in walk(function):
             for target, value in _assignments(node):
                 self.values.setdefault(target, []).append(value)
+
+    def normalises(self, call: ast.Call) -> bool:
+        """``exp(x - logsumexp(x))``, at once or step by step."""
+        if last_name(call.func) != "exp":
+            return False
+        read = [value for node in walk(call) if isinstance(node, ast.Name) for value in self.values.get(node.id, [])]
+        return any(last_name(one.func) == "logsumexp" for part in [call, *read] for one in calls_in(part))
 
     def comes_from_product(self, softmax: ast.Call) -> bool:
         operands = [*softmax.args[:1], *(keyword.value for keyword in softmax.keywords if keyword.arg == "input")]

@@ -279,3 +279,22 @@ def test_imports_in_hub_folders(source: str, lines: list[int], tmp_path: Path) -
     assert [finding.place.line for finding in check(parse(source, path), choose(["HFS701"]))] == lines
     (tmp_path / "config.json").write_text("{ not json")
     assert check(parse(source, path), choose(["HFS701"])) == []
+
+
+@pytest.mark.parametrize(
+    ("attention", "told"),
+    [
+        ("s = q @ k.mT\n        y = torch.exp(s - torch.logsumexp(s, -1, keepdim=True)) @ v", True),
+        ("s = q @ k.mT\n        z = s.logsumexp(-1, True)\n        w = (s - z).exp()\n        y = w @ v", True),
+        ("y = flash_attn_with_kvcache(q, k, v)", True),
+        ("y = flash_attn_varlen_qkvpacked_func(q)", True),
+        ("y = stable_softmax(q @ k.mT) @ v", True),
+        ("y = F.log_softmax(q @ k.mT, -1) @ v", False),
+        ("y = torch.exp(q @ k.mT) @ v", False),
+        ("y = torch.softmax(self.router(q), -1) @ v", False),
+    ],
+)
+def test_attention_in_other_words(attention: str, told: bool) -> None:
+    head = "class A(nn.Module):\n    def forward(self, q, k, v, past_key_values=None):\n"
+    text = f"{head}        {attention}\n        return y\n"
+    assert ([one.code for one in check(parse(text, Path("modeling_x.py")))] == ["HFS101"]) is told
