@@ -31,13 +31,13 @@ def kind(model_config: Any) -> str:
 
 def _found(model_config: Any) -> str:
     from hfspeed.planner.serve import plan_for
-    from hfspeed.vllm.subject import class_of
+    from hfspeed.vllm.subject import class_of, config_of
 
     try:
         model_class = class_of(model_config)
         if not _mentions_states(model_class):
             return ""
-        return of_plan(plan_for(model_config.hf_config, model_class)[0])
+        return of_plan(plan_for(config_of(model_config, model_class), model_class)[0])
     except HfspeedError:
         return ""  # told, with its reasons, when the model is built
 

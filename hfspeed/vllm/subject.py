@@ -42,14 +42,29 @@ def prepare(vllm_config: Any) -> Prepared:
     from hfspeed.planner.serve import plan_for
 
     model_config = vllm_config.model_config
-    config = model_config.hf_config
     model_class = class_of(model_config)
+    config = config_of(model_config, model_class)
     plan, classes = plan_for(config, model_class)
     with torch.device("cpu"):
         dtype, interface = torch.get_default_dtype(), plan.wrapper.interface
         author = build(model_class, config, dtype=dtype, buffers=True, interface=interface)
     author.config.use_cache = False
     return Prepared(author, plan, classes, digest(plan))
+
+
+def config_of(model_config: Any, model_class: type[Any]) -> Any:
+    """The configuration as the author's class takes it: vLLM reads some kinds with a class of its own."""
+    config, wanted = model_config.hf_config, model_class.config_class
+    if wanted is None or isinstance(config, wanted):
+        return config
+    text = config.get_text_config(decoder=True)
+    if isinstance(text, wanted):
+        return text
+    overrides = model_config.hf_overrides if isinstance(model_config.hf_overrides, dict) else {}
+    own = wanted.from_pretrained(model_config.model, revision=model_config.revision)
+    own.update(overrides)
+    own.architectures = config.architectures
+    return own
 
 
 def class_of(model_config: Any) -> type[Any]:
