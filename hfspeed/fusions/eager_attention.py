@@ -68,6 +68,7 @@ w = 5.0 * torch.tanh(q @ k.mT / 5.0) + torch.zeros(6, 6).to(q).masked_fill(~mask
 """
         ),
         _example("h = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.2)"),
+        _example(f"{_MASK}\nw = q @ k.mT\nw.div_(3.0)\nw.masked_fill_(~mask, -1e9)\n{_SOFTMAX}"),
         Example(
             _PROJECT
             + f"""

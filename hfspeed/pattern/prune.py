@@ -60,6 +60,8 @@ class _Walk:
             self.meet(stmt)
         elif isinstance(stmt, ast.Assign | ast.AnnAssign | ast.AugAssign):
             self.assign(stmt)
+        elif self.changes_lost(stmt):
+            self.gone.append(stmt)
         elif isinstance(stmt, ast.Return | ast.Expr):
             if _holds(stmt, self.first):
                 raise Tangled(stmt)
@@ -68,6 +70,13 @@ class _Walk:
             self.gone.append(stmt)
         elif self.leads(stmt):
             raise Tangled(stmt)
+
+    def changes_lost(self, stmt: ast.stmt) -> bool:
+        """Whether it only changes a lost value in place: ``scores.masked_fill_(mask, low)``."""
+        match stmt:
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr))):
+                return name in self.lost and attr.endswith("_") and not _holds(stmt, self.first)
+        return False
 
     def branch(self, stmt: ast.If) -> None:
         """An ``if``: it goes with what it asks about, or when nothing is left in it."""
