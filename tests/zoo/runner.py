@@ -27,6 +27,7 @@ def run(
         jobs: engines at a time.
         limit: seconds that one may take.
     """
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     serving.settle(folder)
     serving.LIMIT = limit
     serving.warm()
