@@ -11,7 +11,11 @@ from hfspeed.errors import HfspeedError
 from hfspeed.plan import Attention, History, Plan, Recurrence
 
 HYBRID, ATTENTION_FREE = "Hybrid", "AttentionFree"
-_WORDS = re.compile(r"conv1d|recurren|\bssm|\bscan|delta_rule|\bkda|time_shift|\brnn|lstm|\bstate\b", re.IGNORECASE)
+_WORDS = re.compile(
+    r"conv\d?d|recurren|\bssm|\bscan|delta_rule|\bkda|time_shift|\brnn|lstm|\bstate\b|cumsum|cumprod|decay|lightning"
+    r"|\.roll\(|\.unbind\(|linear_attention",
+    re.IGNORECASE,
+)
 _KNOWN: dict[tuple[str, str], str] = {}
 
 
