@@ -10,7 +10,7 @@ from hfspeed.errors import RefusedError
 from hfspeed.refusal import Reason, Refusal
 from hfspeed.vllm.models.causal import TransformersForCausalLM
 from hfspeed.vllm.states import Pages
-from hfspeed.vllm.versions import copy_whole
+from hfspeed.vllm.versions import SPLITTING_OP, copy_whole, outside_of_graphs
 
 
 class Recurrent(TransformersForCausalLM):
@@ -21,6 +21,8 @@ class Recurrent(TransformersForCausalLM):
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         _check(vllm_config)
+        # which tokens are whose is read on the host, so no graph of a whole step is captured
+        outside_of_graphs(vllm_config, f"vllm::{SPLITTING_OP}")
         super().__init__(vllm_config=vllm_config, prefix=prefix)
 
     @classmethod
