@@ -40,7 +40,10 @@ from hfspeed.reference.build import build
 from hfspeed.refusal import Refusal, Refused
 
 HIDDEN = 16
-"""Width of the inputs ``x`` and ``y`` of an example, ``[1, 6, 16]``; beside ``ids``, ``x`` is ``[6, 16]``."""
+"""Width of the inputs ``x`` and ``y`` of an example, ``[1, 6, 16]``; beside ``ids``, ``x`` is ``[6, 16]``.
+
+``positions`` are ``[1, 6]``.
+"""
 EXPERTS, CHOSEN = 4, 2
 """``ids`` and ``weights`` are ``[6, 2]``, with numbers below 4."""
 WIDTH = 24
@@ -114,7 +117,7 @@ def _children(example: Example) -> list[str]:
 def _names(source: str) -> str:
     if re.search(r"\bids\b", source):
         return "x, ids, weights"
-    return "x, y" if re.search(r"\by\b", source) else "x"
+    return ", ".join(["x", *(name for name in ("y", "positions") if re.search(rf"\b{name}\b", source))])
 
 
 def _body(example: Example) -> str:
@@ -145,7 +148,8 @@ def _inputs(root: nn.Module) -> dict[str, torch.Tensor]:
             "ids": torch.stack([torch.randperm(EXPERTS, generator=source)[:CHOSEN] for _ in range(6)]),
             "weights": torch.rand((6, CHOSEN), generator=source, dtype=torch.float64),
         }
-    return {n: torch.randn((1, 6, HIDDEN), generator=source, dtype=torch.float64) for n in names}
+    given = {n: torch.randn((1, 6, HIDDEN), generator=source, dtype=torch.float64) for n in names}
+    return given | ({"positions": torch.arange(6)[None]} if "positions" in names else {})
 
 
 def recorded(root: nn.Module) -> Recording:

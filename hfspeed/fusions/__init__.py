@@ -6,7 +6,9 @@ from hfspeed.fusions.gated import GatedLinear
 from hfspeed.fusions.heads import HeadProjections
 from hfspeed.fusions.packed_gated import PackedGatedLinear
 from hfspeed.fusions.packed_heads import PackedHeads
+from hfspeed.fusions.positions import PositionTable
 from hfspeed.fusions.rms_norm import RootMeanSquareNorm
+from hfspeed.fusions.rotary import RotaryEmbedding
 from hfspeed.fusions.siblings import SiblingLinears
 from hfspeed.pattern.fusion import Fusion
 from hfspeed.pattern.replacement import Replacement
@@ -16,12 +18,14 @@ FUSIONS: tuple[Fusion, ...] = (
     HeadProjections(),  # first: three siblings that meet in attention are also split by head
     GatedLinear(),  # before siblings: it saves the product's round trip as well
     PackedGatedLinear(),  # no rival: one linear that others cannot match
-    SiblingLinears(),  # last: whatever still reads one value
+    SiblingLinears(),  # last of the linears: whatever still reads one value
+    RotaryEmbedding(),  # no rival: a call that has no linear in it
 )
 REPLACEMENTS: tuple[Replacement, ...] = (
     InterfaceAttention(),  # first: without it the model cannot be served
     RootMeanSquareNorm(),
     ChosenExperts(),
+    PositionTable(),
 )
 """Fusions of whole modules; no two can see the same module, so their order is only a habit."""
 

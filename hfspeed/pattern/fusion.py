@@ -49,22 +49,26 @@ class Fusion:
         """One phrase for people."""
         raise NotImplementedError
 
+    def apply(self, site: Site) -> None:
+        """Apply it wherever it matches at ``site``; refusals are kept on the site."""
+        term = self.pattern(Pattern())
+        for node in list(site.graph.nodes):
+            for match in _matches(self, term, site, node):
+                try:
+                    self.check(match)
+                    changes = self.rewrite(match)
+                    changed(site.recovered, [*site.changes, *changes]) if changes else None
+                except Refused as no:
+                    told = replace(no.refusal, wanted=self.name, near=len(match.bound))
+                    site.refusals.append(told.at(site.path, site.place(node)))
+                    continue
+                _take(self, site, match, changes)
+                break
+
 
 def apply(fusion: Fusion, site: Site) -> None:
-    """Apply ``fusion`` wherever it matches at ``site``; refusals are kept on the site."""
-    term = fusion.pattern(Pattern())
-    for node in list(site.graph.nodes):
-        for match in _matches(fusion, term, site, node):
-            try:
-                fusion.check(match)
-                changes = fusion.rewrite(match)
-                changed(site.recovered, [*site.changes, *changes]) if changes else None
-            except Refused as no:
-                told = replace(no.refusal, wanted=fusion.name, near=len(match.bound))
-                site.refusals.append(told.at(site.path, site.place(node)))
-                continue
-            _take(fusion, site, match, changes)
-            break
+    """Apply ``fusion`` wherever it matches at ``site``."""
+    fusion.apply(site)
 
 
 def _matches(fusion: Fusion, term: Term, site: Site, node: fx.Node) -> Iterator[Match]:

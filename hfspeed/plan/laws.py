@@ -20,13 +20,15 @@ from hfspeed.plan.ops import (
     Local,
     Norm,
     Op,
+    Positions,
     Recurrence,
+    Rotary,
     Row,
     Stacked,
 )
 from hfspeed.plan.plan import Plan
 
-FUSED = (Stacked, Heads, Gated, Norm, Experts)
+FUSED = (Stacked, Heads, Gated, Norm, Experts, Rotary, Positions)
 """Ops that replace several of the author's operations, and so need a proof."""
 
 

@@ -22,7 +22,9 @@ from hfspeed.plan.ops import (
     Local,
     Norm,
     Op,
+    Positions,
     Recurrence,
+    Rotary,
     Row,
     Stacked,
     Whole,
@@ -43,6 +45,8 @@ PHRASES: dict[type, tuple[str, ...]] = {
     ),
     Gated: ("{act}",),
     Norm: ("{size}", "eps {eps}", "weight {weight}", "{units} units"),
+    Rotary: ("tokens at {tokens}", "{table}", "interleaved?", "fresh?"),
+    Positions: ("by {given}", "like {value}", "for {word} {kinds}"),
     Attention: (
         "{heads} heads of {head_size}",
         "{kv_heads} key heads",
@@ -167,7 +171,7 @@ def placement(op: Op, ranks: int) -> str:
             return f"{-(-op.vocab // ranks)} rows, gathered"
         case Local():
             return str(shares.span(op.whole, 0, ranks)[1])
-        case Gated() | Norm(weight="none"):
+        case Gated() | Rotary() | Positions() | Norm(weight="none"):
             return ""
     return "all of it"
 

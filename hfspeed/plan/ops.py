@@ -14,6 +14,7 @@ from hfspeed.plan.rows import Run
 Activation = Literal["silu", "gelu", "gelu_tanh"]
 ExpertAct = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 NormWeight = Literal["none", "plain", "one_plus"]
+Table = Literal["halves", "pairs", "half"]
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,40 @@ class Norm:
     eps: float
     weight: NormWeight
     units: int = 0
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Query and key turned by position, in one kernel. Has no weights.
+
+    Promises ``name``, called with query, key or ``None``, cosines and sines; it returns both. ``tokens`` is the
+    dimension of query and key that counts tokens, of four. Cosines and sines are ``[..., tokens, size]``, each angle
+    once (``half``), or twice: in both ``halves``, or side by side in ``pairs``. Elements that turn together are half a
+    rotation apart or, ``interleaved``, neighbours; what lies beyond them stays. ``fresh``: nothing else reads the
+    query and key that are given, so that they may be written over.
+    """
+
+    path: str
+    tokens: int
+    table: Table
+    interleaved: bool
+    fresh: bool
+
+
+@dataclass(frozen=True)
+class Positions:
+    """A module without weights that gives, for each token, a function of its position alone: its rows are kept.
+
+    ``given`` names the parameter of its forward that takes positions (``[1, tokens]``), ``value`` the one that takes
+    some value only for its dtype and place. Where it is called with a word, ``word`` names that parameter, and there is
+    a table for each of the words ``kinds``.
+    """
+
+    path: str
+    given: str
+    value: str = ""
+    word: str = ""
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -254,22 +289,10 @@ class Local:
 
 
 Op = (
-    Column
-    | Row
-    | Whole
-    | Stacked
-    | Heads
-    | Gated
-    | Norm
-    | Attention
-    | Recurrence
-    | History
-    | Experts
-    | Embed
-    | Head
-    | Keep
-    | Local
-)
+    Column | Row | Whole | Stacked | Heads | Gated | Norm | Rotary | Positions | Attention | Recurrence | History
+    | Experts | Embed | Head | Keep | Local
+)  # fmt: skip
 OPS: tuple[type, ...] = (
-    Column, Row, Whole, Stacked, Heads, Gated, Norm, Attention, Recurrence, History, Experts, Embed, Head, Keep, Local,
+    Column, Row, Whole, Stacked, Heads, Gated, Norm, Rotary, Positions, Attention, Recurrence, History,
+    Experts, Embed, Head, Keep, Local,
 )  # fmt: skip

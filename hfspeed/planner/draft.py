@@ -61,10 +61,10 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
 
 
 def _replacements(work: Draft) -> None:
-    replacements = active().replacements
+    table = work.study.model.get_input_embeddings()
     for call in work.calls():
-        for replacement in replacements:
-            if call.module is work.study.model.get_input_embeddings() or not replacement.sees(call):
+        for replacement in active().replacements if call.module is not table else ():
+            if not replacement.sees(call):
                 continue
             try:
                 twin, later = work.study.twin.get_submodule(call.path), work.study.recording.again.get(call.path, ())
@@ -190,9 +190,8 @@ def owners(view: Call) -> list[str]:
 def _local(call: Call, name: str) -> Local:
     """The attribute ``name`` of the called module, or of a child in it."""
     child, _, attribute = name.rpartition(".")
-    module = call.module.get_submodule(child)
-    path = ".".join(part for part in (call.path, child) if part)
-    return Local(path, attribute, int(getattr(module, attribute)))
+    whole = getattr(call.module.get_submodule(child), attribute)
+    return Local(".".join(part for part in (call.path, child) if part), attribute, int(whole))
 
 
 def _shared(op: Op, attending: set[str], gathered: dict[str, int]) -> Op:
@@ -211,15 +210,16 @@ def _fusions(work: Draft, splits: Splits) -> None:
         if not linears(call.graph):
             continue
         verdict = work.verdicts.of(call)
+        told = verdict.refusal if verdict.without or not verdict.fused else None
+        work.refusals += [told.at(call.path)] if told else []
         if not verdict.fused:
-            work.refusals += [verdict.refusal.at(call.path)] if verdict.refusal else []
             continue
         start = len(call.path) + 1
         names = frozenset(path[start:] for path in split if path.startswith(f"{call.path}."))
         site = work.sites.get(call.path) or Site(call)
         before = len(site.ops)
         site.split, site.regroup = names, verdict.regroup
-        for fusion in fusions:
+        for fusion in (one for one in fusions if one.name not in verdict.without):
             apply(fusion, site)
         work.refusals += site.refusals
         if site.ops[before:]:

@@ -25,6 +25,8 @@ from hfspeed.planner.work import Draft
 from hfspeed.refusal import Reason, Refusal
 
 _TRIES = 12
+APART = ("rotary",)
+"""Fusions that rest on what a module is given, which only running it shows; it is tried without them."""
 
 
 def judge(study: Study) -> Verdicts:
@@ -39,7 +41,7 @@ def judge(study: Study) -> Verdicts:
         call = work.views.get(path, study.recording.calls[path])
         if key(call) in verdicts.known or (work.stages and path == work.stages.decoder) or path in study.positions:
             continue  # what is handed a value of ours is judged with the whole
-        verdict = _unfused(study, plan, call) if path in work.sites else Verdict()
+        verdict = _unfused(study, verdicts, plan, call) if path in work.sites else Verdict()
         verdicts.known[key(call)] = verdict
         if path in work.blocks and work.tensor:
             verdicts.known[key(call)] = _whole(study, verdicts, work, call)
@@ -53,14 +55,22 @@ def _order(work: Draft) -> list[str]:
     return sorted({*work.blocks, *work.sites}, key=lambda p: (work.views.get(p, calls[p]) is not calls[p], order[p]))
 
 
-def _unfused(study: Study, plan: Plan, call: Call) -> Verdict:
-    """Does the rewritten module compute what its author wrote, on one rank?"""
-    try:
-        _run(study, plan, call, 1)
-    except (Mismatch, PlanError) as error:
-        found = f"the fused module differs from the author's: {error}"
-        return Verdict(fused=False, refusal=_refusal("fusion", Reason.NUMBERS_DIFFER, found, call))
-    return Verdict()
+def _unfused(study: Study, verdicts: Verdicts, plan: Plan, call: Call) -> Verdict:
+    """Does the rewritten module compute what its author wrote, on one rank? If not, does it without one fusion?"""
+    first: Exception | None = None
+    for verdict in (Verdict(), *(Verdict(without=(name,)) for name in APART)):
+        if verdict.without:
+            verdicts.known[key(call)] = verdict
+            plan, _ = draft(study, verdicts)
+        try:
+            _run(study, plan, call, 1)
+        except (Mismatch, PlanError) as error:
+            first = first or error
+        else:
+            told = _refusal(verdict.without[0], Reason.NUMBERS_DIFFER, str(first), call) if first else None
+            return replace(verdict, refusal=told)
+    found = f"the fused module differs from the author's: {first}"
+    return Verdict(fused=False, refusal=_refusal("fusion", Reason.NUMBERS_DIFFER, found, call))
 
 
 def _whole(study: Study, verdicts: Verdicts, work: Draft, call: Call) -> Verdict:

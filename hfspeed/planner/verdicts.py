@@ -22,6 +22,7 @@ class Verdict:
         refusal: why not, when not.
         regroup: rows of a packed projection change places, because shares do not pass through as they are.
         widths: where shares are given another shape, the number that shares change is left to be found.
+        without: fusions that are left out, because with them it computes something else.
     """
 
     fused: bool = True
@@ -30,6 +31,7 @@ class Verdict:
     refusal: Refusal | None = None
     regroup: bool = False
     widths: bool = False
+    without: tuple[str, ...] = ()
 
 
 @dataclass

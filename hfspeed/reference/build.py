@@ -25,12 +25,14 @@ from hfspeed.plan.ops import (
     Keep,
     Local,
     Norm,
+    Positions,
     Recurrence,
+    Rotary,
     Row,
     Stacked,
     Whole,
 )
-from hfspeed.reference import experts, layers
+from hfspeed.reference import experts, layers, positions
 from hfspeed.reference.packing import Packing
 from hfspeed.reference.ranks import Alone, Group
 from hfspeed.reference.recurrence import Recurring, Remembering
@@ -259,6 +261,8 @@ BUILDERS: dict[type, Callable[[Any, Site], None]] = {
     Heads: _stacked,
     Gated: _gated,
     Norm: _norm,
+    Rotary: lambda op, site: site.put(op.path, positions.Rotation(op)),
+    Positions: lambda op, site: site.put(op.path, positions.Rows(op, site.root.get_submodule(op.path))),
     Attention: _attention,
     Experts: _experts,
     Recurrence: _recurrence,

@@ -19,7 +19,9 @@ from hfspeed.plan.ops import (
     Keep,
     Local,
     Norm,
+    Positions,
     Recurrence,
+    Rotary,
     Row,
     Stacked,
     Whole,
@@ -32,7 +34,9 @@ from hfspeed.vllm.layers.gated import gated
 from hfspeed.vllm.layers.history import history
 from hfspeed.vllm.layers.linear import column, heads, row, stacked, whole
 from hfspeed.vllm.layers.norm import keep, norm
+from hfspeed.vllm.layers.positions import positions
 from hfspeed.vllm.layers.recurrence import recurrence
+from hfspeed.vllm.layers.rotary import rotary
 from hfspeed.vllm.materialise import in_own_dtype
 from hfspeed.vllm.site import Site
 
@@ -51,6 +55,8 @@ BUILDERS: dict[type, Callable[[Any, Site], None]] = {
     Heads: heads,
     Gated: gated,
     Norm: norm,
+    Rotary: rotary,
+    Positions: positions,
     Attention: attention,
     Experts: experts,
     Recurrence: recurrence,

@@ -11,17 +11,46 @@ from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
 
 from hfspeed.plan import Keep, Norm
 from hfspeed.plan.shares import span
+from hfspeed.vllm.kernels import cpu_rms_norm
 from hfspeed.vllm.outside import outside
 from hfspeed.vllm.site import Site
+
+
+class PlainNorm(RMSNorm):
+    """vLLM's norm, which on CPUs uses vLLM's own kernel wherever that takes the tensors.
+
+    Where vLLM compiles, it takes the norm apart instead, here as there.
+    """
+
+    def forward_cpu(
+        self, x: torch.Tensor, residual: torch.Tensor | None = None
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """``[..., size]`` to the same; with ``residual`` their sum is normed, and returned beside it."""
+        weight = self.weight.data if self.has_weight else None
+        if residual is not None or self.variance_size_override is not None or self.weight.dtype != x.dtype:
+            return self.forward_native(x, residual)
+        return cpu_rms_norm(x, weight, self.variance_epsilon)
+
+
+class OnePlusNorm(GemmaRMSNorm):
+    """vLLM's norm by ``1 + w``, which on CPUs uses vLLM's own kernel in float32, as ``1 + w`` needs."""
+
+    def forward_cpu(
+        self, x: torch.Tensor, residual: torch.Tensor | None = None
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """``[..., size]`` to the same; with ``residual`` their sum is normed, and returned beside it."""
+        if residual is not None or x.dtype == torch.float64:
+            return self.forward_native(x, residual)
+        return cpu_rms_norm(x.float(), self.weight.float() + 1.0, self.variance_epsilon).to(x.dtype)
 
 
 def norm(op: Norm, site: Site) -> None:
     """A norm of ``op.size`` elements, with weight ``w``, ``1 + w`` or none."""
     layer: nn.Module
     if op.weight == "one_plus":
-        layer = GemmaRMSNorm(op.size, eps=op.eps)
+        layer = OnePlusNorm(op.size, eps=op.eps)
     else:
-        layer = RMSNorm(op.size, eps=op.eps, has_weight=op.weight == "plain")
+        layer = PlainNorm(op.size, eps=op.eps, has_weight=op.weight == "plain")
     site.put(op.path, layer)
     gather(layer, op.units, site)
 

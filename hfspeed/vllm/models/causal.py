@@ -23,6 +23,7 @@ from hfspeed.errors import HfspeedError
 from hfspeed.plan import Embed, Head, Plan
 from hfspeed.planner.wrapper import name_of
 from hfspeed.vllm import layout
+from hfspeed.vllm.artifacts import load_compiled
 from hfspeed.vllm.build import build, packed_names
 from hfspeed.vllm.kind import of_plan
 from hfspeed.vllm.layers.embed import tie
@@ -165,6 +166,9 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         head = self._head()
         logits: torch.Tensor = self.logits_processor(head, hidden[0], getattr(head, "bias", None))
         return logits[None]
+
+
+load_compiled(TransformersForCausalLM)
 
 
 def _build(prepared: Prepared, vllm_config: Any, prefix: str) -> None:

@@ -1,0 +1,66 @@
+"""What the author computes from positions, once for every position that can occur."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+
+from hfspeed.pattern.table import called
+from hfspeed.plan import Positions
+from hfspeed.vllm.site import Site
+
+
+class PositionRows(nn.Module):
+    """`Positions`: looks rows up in tables that the author's module has filled.
+
+    A table in whose rows the second half repeats the first is kept by its first half.
+
+    Args:
+        op: what was decided.
+        module: the author's module, with its buffers.
+        length: how many positions there can be.
+    """
+
+    def __init__(self, op: Positions, module: nn.Module, length: int) -> None:
+        super().__init__()
+        names = list(inspect.signature(module.forward).parameters)
+        self.given, self.word, self.alone = op.given, op.word, False
+        self.at = {name: names.index(name) for name in (op.given, op.word) if name}
+        self.repeats: dict[str, tuple[bool, ...]] = {}
+        every, like = torch.arange(length)[None], torch.zeros(1, 1, 1)
+        with torch.no_grad():
+            for kind in op.kinds or ("",):
+                made = called(module, op, every, like, kind)
+                self.alone = isinstance(made, torch.Tensor)
+                tables = (made,) if self.alone else made
+                self.repeats[kind] = tuple(self._keep(kind, number, table[0]) for number, table in enumerate(tables))
+
+    def forward(self, *args: Any, **keywords: Any) -> Any:
+        """``[1, tokens, size]`` for positions ``[1, tokens]``; one tensor or several, as the author's."""
+        positions = self._argument(self.given, args, keywords)[0]
+        kind = self._argument(self.word, args, keywords) if self.word else ""
+        found = []
+        for number, repeats in enumerate(self.repeats[kind]):
+            rows = getattr(self, f"rows_{kind}_{number}")[positions][None]
+            found.append(torch.cat((rows, rows), -1) if repeats else rows)
+        return found[0] if self.alone else tuple(found)
+
+    def _argument(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        return keywords[name] if name in keywords else args[self.at[name]]
+
+    def _keep(self, kind: str, number: int, table: torch.Tensor) -> bool:
+        """Keep ``[positions, size]``, or half of it; whether it is half."""
+        half = table.shape[-1] // 2
+        repeats = table.shape[-1] == 2 * half and torch.equal(table[:, :half], table[:, half:])
+        rows = (table[:, :half] if repeats else table).clone(memory_format=torch.contiguous_format)
+        self.register_buffer(f"rows_{kind}_{number}", rows, persistent=False)
+        return repeats
+
+
+def positions(op: Positions, site: Site) -> None:
+    """Tables as long as the longest sequence that vLLM was told to take."""
+    length = site.vllm_config.model_config.max_model_len
+    site.put(op.path, PositionRows(op, site.root.get_submodule(op.path), length))
