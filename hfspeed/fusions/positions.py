@@ -58,13 +58,13 @@ class PositionTable(Replacement):
         except TypeError as error:
             self.refuse(call, Reason.CANNOT_RUN, str(error))
         places = {name: value for name, value in given.items() if value is not None}
-        (at,) = (name for name, value in places.items() if _holds_positions(value))
-        values = [name for name, value in places.items() if isinstance(value, torch.Tensor) and name != at]
+        at = [name for name, value in places.items() if _holds_positions(value)]
+        values = [name for name, value in places.items() if isinstance(value, torch.Tensor) and name not in at]
         words = [name for name, value in places.items() if isinstance(value, str) and value.isidentifier()]
-        if len(values) > 1 or len(words) > 1 or len(places) != 1 + len(values) + len(words):
+        if len(at) != 1 or len(values) > 1 or len(words) > 1 or len(places) != 1 + len(values) + len(words):
             self.refuse(call, Reason.VALUE_VARIES, "it is called with more than positions, a value and a word")
         kinds = tuple(places[word] for word in words)
-        op = Positions(call.path, at, "".join(values), "".join(words), kinds)
+        op = Positions(call.path, at[0], "".join(values), "".join(words), kinds)
         self._check(op, call, twin)
         return op
 
