@@ -72,13 +72,23 @@ def _facts(module: nn.Module) -> tuple[str, list[object]]:
     told, kept = [repr(shapes)], []
     for name, child in module.named_modules():
         for key, value in vars(child).items():
-            if key.startswith("_") or key == "training":
-                continue
-            plain = isinstance(value, (bool, int, float, str, type(None)))
-            kept += [] if plain else [value]
-            told.append(f"{name}.{key}={value!r}" if plain else f"{name}.{key} is {id(value)}")
+            if not key.startswith("_") and key != "training":
+                fact, alive = _fact(value)
+                told.append(f"{name}.{key}={fact}")
+                kept += alive
         told.append(f"{name}: {type(child).__module__}.{type(child).__qualname__}")
     return "; ".join(told), kept
+
+
+def _fact(value: object) -> tuple[str, list[object]]:
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return repr(value), []
+    if isinstance(value, nn.Module):
+        return _facts(value)
+    if type(value) in {tuple, list, dict}:
+        parts = [_fact(one) for one in (value.items() if isinstance(value, dict) else value)]  # type: ignore[attr-defined]
+        return repr([told for told, _ in parts]), [one for _, alive in parts for one in alive]
+    return f"id {id(value)}", [value]
 
 
 def _expert_form(module: nn.Module, takes: tuple[str, ...], inputs: int, top_k: int) -> Experts:
