@@ -57,7 +57,7 @@ def test_linter_and_planner_agree(family: str, monkeypatch: pytest.MonkeyPatch) 
     plans: list[Any] = []
     real = module.decide
     monkeypatch.setattr(module, "decide", lambda subject: plans.append(real(subject)) or plans[-1])
-    raw = findings(family)
+    raw = findings(family, trust_remote_code=Path(family).is_dir())
     planned = understood(heard(json.dumps(raw)), family)
     if planned.file is None:
         pytest.skip(str(raw["error"]))
