@@ -1,0 +1,123 @@
+"""vLLM's kernels behind our layers compute the formula, whatever lies in memory how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hfspeed.pattern.rotation import once, turned, twice
+from hfspeed.plan import Positions, Rotary
+
+TOKENS, SIZE = 9, 32
+
+
+@pytest.fixture(autouse=True)
+def _eager(serving: ModuleType) -> Iterator[None]:
+    """Layers look up in vLLM's settings whether they may use kernels; without compilation they do."""
+    from vllm.config import CompilationConfig, VllmConfig, set_current_vllm_config
+
+    with set_current_vllm_config(VllmConfig(compilation_config=CompilationConfig(mode=0, custom_ops=["all"]))):
+        yield
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("weight", ["plain", "one_plus", "none"])
+def test_a_norm_of_parts_side_by_side(dtype: torch.dtype, weight: str) -> None:
+    from hfspeed.vllm.layers.norm import OnePlusNorm, PlainNorm
+
+    torch.manual_seed(0)
+    layer: Any = OnePlusNorm(SIZE) if weight == "one_plus" else PlainNorm(SIZE, has_weight=weight == "plain")
+    layer.to(dtype)
+    if weight != "none":
+        nn.init.normal_(layer.weight)
+    part = torch.randn(1, TOKENS, 4 * SIZE).to(dtype)[..., SIZE : 3 * SIZE].unflatten(-1, (2, SIZE))
+    assert not part.is_contiguous()
+    wide = part.float()
+    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
+    if weight != "none":
+        wide = wide * (layer.weight.float() + (weight == "one_plus"))
+    tight = {"rtol": 0.02, "atol": 0.02} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-6}
+    torch.testing.assert_close(layer(part), wide.to(dtype), **tight)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "table", "interleaved"), product((1, 2), ("halves", "pairs", "half"), (False, True))
+)
+@pytest.mark.parametrize("part", [SIZE, SIZE // 2], ids=["whole", "partial"])
+def test_heads_are_turned(tokens: int, table: Any, interleaved: bool, part: int) -> None:
+    from hfspeed.vllm.layers.rotary import Angles, Rotation
+
+    torch.manual_seed(0)
+    both = torch.randn(1, TOKENS, 5 * SIZE)
+    query, key = (one.unflatten(-1, (-1, SIZE)) for one in both.split((3 * SIZE, 2 * SIZE), -1))
+    if tokens == 2:
+        query, key = query.transpose(1, 2), key.transpose(1, 2)
+    angles = torch.rand(TOKENS, part // 2) * 6
+    cos, sin = (twice(one, table)[None] for one in (angles.cos(), angles.sin()))
+    how: Any = {"tokens": tokens, "interleaved": interleaved}
+    wanted = [turned(one, once(cos, table), once(sin, table), **how) for one in (query, key)]
+    for fresh in (False, True):
+        layer = Rotation(Rotary("at", tokens, table, interleaved, fresh), Angles())
+        assert layer._forward_method == layer.forward_cuda
+        given = both.clone()
+        mine = [one.unflatten(-1, (-1, SIZE)) for one in given.split((3 * SIZE, 2 * SIZE), -1)]
+        mine = [one.transpose(1, 2) for one in mine] if tokens == 2 else mine
+        torch.testing.assert_close(layer(mine[0], mine[1], cos, sin), tuple(wanted))
+        assert fresh or torch.equal(given, both), "what others may read was written over"
+
+
+def test_angles_in_another_dtype_are_not_rounded() -> None:
+    from hfspeed.vllm.layers.rotary import Angles, Rotation
+
+    query = torch.randn(1, 2, TOKENS, SIZE).bfloat16()
+    angles = torch.rand(1, TOKENS, SIZE // 2) * 6
+    layer = Rotation(Rotary("at", 2, "half", False, True), Angles())
+    out, _ = layer(query, None, angles.cos(), angles.sin())
+    wanted = turned(query.float(), angles.cos()[0], angles.sin()[0], tokens=2, interleaved=False)
+    torch.testing.assert_close(out, wanted.bfloat16())
+
+
+def test_new_angles_replace_the_old() -> None:
+    from hfspeed.vllm.layers.rotary import Angles, Rotation
+
+    shared = Angles()
+    layers = [Rotation(Rotary("at", 2, "half", False, True), shared) for _ in range(2)]
+    for _ in range(2):
+        angles = torch.rand(1, TOKENS, SIZE // 2)
+        cos, sin = angles.cos(), angles.sin()
+        for layer in layers:
+            query = torch.randn(1, 2, TOKENS, SIZE)
+            wanted = turned(query, cos[0], sin[0], tokens=2, interleaved=False)
+            torch.testing.assert_close(layer(query.clone(), None, cos, sin)[0], wanted)
+
+
+class Angular(nn.Module):
+    """As authors write it: dtype from a value, other rates for another word."""
+
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor, layer_type: str = "slow") -> Any:
+        rates = (0.5 if layer_type == "slow" else 0.9) ** torch.arange(SIZE // 2)
+        angles = position_ids[..., None].float() * rates
+        both = torch.cat((angles, angles), -1)
+        return both.cos().to(x.dtype), angles.sin().to(x.dtype)
+
+
+def test_rows_are_looked_up() -> None:
+    from hfspeed.vllm.layers.positions import PositionRows
+
+    author = Angular()
+    rows = PositionRows(Positions("at", "position_ids", "x", "layer_type", ("slow", "fast")), author, 40)
+    positions = torch.tensor([[0, 1, 2, 39, 0, 7]])
+    value = torch.randn(1, 6, 8)
+    for kind in ("slow", "fast"):
+        wanted = author(value, positions, kind)
+        for found in (rows(value, positions, kind), rows(value, position_ids=positions, layer_type=kind)):
+            torch.testing.assert_close(found, wanted)
+    assert rows.rows_slow_0.shape == (40, SIZE // 2), "the second half repeats the first"
+    assert not list(rows.parameters())
+    assert not rows.state_dict()
