@@ -56,9 +56,17 @@ def test_compiled(serving: ModuleType, checkpoint: Checkpoint) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_two_stages(serving: ModuleType, checkpoint: Checkpoint) -> None:
-    settings = {"pipeline_parallel_size": 2, "distributed_executor_backend": "mp"}
+def test_two_stages_compiled(serving: ModuleType, checkpoint: Checkpoint) -> None:
+    settings = {"pipeline_parallel_size": 2, "distributed_executor_backend": "mp", "enforce_eager": False}
     right(serving, serving.serve(checkpoint("mamba2"), **settings), ATTENTION_FREE)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_ranks(serving: ModuleType, checkpoint: Checkpoint) -> None:
+    """Attention is split; mixers and states are whole on both ranks."""
+    settings = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
+    right(serving, serving.serve(checkpoint("bamba"), **settings), HYBRID)
 
 
 @pytest.mark.timeout(600)
