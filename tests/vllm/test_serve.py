@@ -51,6 +51,10 @@ def test_compiled_and_started_again(serving: ModuleType, checkpoint: Checkpoint,
     before = _artifacts()
     right(serving, serving.serve(checkpoint("qwen3"), **settings))
     assert _artifacts() == before
+    second = capfd.readouterr()
+    said = second.out + second.err
+    assert "Directly load AOT compilation" in said
+    assert "Compiling model again" not in said
 
 
 def _artifacts() -> set[str]:
