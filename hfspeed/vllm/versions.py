@@ -167,8 +167,10 @@ def kernel_name(op: Experts, ranks: int) -> str | None:
         name = KERNELS.get((op.act, op.gated))
     elif op.gated and (op.act, op.limit, op.alpha, op.beta) == ("silu", 7.0, 1.702, 1.0):
         name = "swigluoai"
-    if name is None or bool(op.up_bias) != bool(op.down_bias) or not current_platform.is_cpu():
-        return name if name is None or bool(op.up_bias) == bool(op.down_bias) else None
+    if name is None or bool(op.up_bias) != bool(op.down_bias):
+        return None
+    if not current_platform.is_cpu():
+        return name
     narrow = name == "swigluoai" and (op.inner // ranks) % 32
     known = name in {"silu", "gelu", "gelu_tanh", "swigluoai"}
     return name if known and op.inputs % 32 == 0 and not narrow else None
@@ -201,15 +203,17 @@ def expert_kernel(
 def _obey_expert_map(held: Any) -> None:
     """Let vLLM's CPU kernels leave out the experts of other ranks.
 
-    They take no expert map and read beyond their weights for a number that is not theirs, so numbers are made
-    local ones, and what is not here weighs nothing.
+    They take no map and read beyond their weights for others' numbers: so numbers are made local, weights zero.
     """
     from vllm.platforms import current_platform
+
+    from hfspeed.vllm.gathers import uneven_collectives
 
     method = held.quant_method
     if not current_platform.is_cpu() or not held.use_ep or getattr(method, "experts_cls", None) is None:
         return
 
+    uneven_collectives()
     original: Any = method.experts_cls
 
     def apply(self: Any, **given: Any) -> Any:
@@ -229,20 +233,6 @@ def share_of_experts(held: Any) -> tuple[int, int]:
     """Which share of each expert's width this process holds, and of how many."""
     parallel = held.moe_config.moe_parallel_config
     return parallel.tp_rank, parallel.tp_size
-
-
-def sharded_tokens(value: Any) -> Any:
-    """This rank's share of tokens ``[tokens, size]``, where each rank of a group sends its own to the experts."""
-    from vllm.model_executor.models.utils import sequence_parallel_chunk
-
-    return sequence_parallel_chunk(value)
-
-
-def whole_tokens(value: Any, count: int) -> Any:
-    """The tokens of all ranks; undoes `sharded_tokens`."""
-    from vllm.distributed import tensor_model_parallel_all_gather
-
-    return tensor_model_parallel_all_gather(value, 0)[:count]
 
 
 def ask_for_kind() -> None:

@@ -16,16 +16,10 @@ from hfspeed.pattern.expert_math import between
 from hfspeed.plan import Experts
 from hfspeed.plan.shares import span
 from hfspeed.reference.experts import shapes
+from hfspeed.vllm.gathers import sharded_tokens, whole_tokens
 from hfspeed.vllm.outside import outside
 from hfspeed.vllm.site import Site
-from hfspeed.vllm.versions import (
-    expert_kernel,
-    is_quantised,
-    kernel_name,
-    sharded_tokens,
-    share_of_experts,
-    whole_tokens,
-)
+from hfspeed.vllm.versions import expert_kernel, is_quantised, kernel_name, share_of_experts
 
 
 def experts(op: Experts, site: Site) -> None:
