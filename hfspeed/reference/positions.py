@@ -35,6 +35,12 @@ class Rows(nn.Module):
         super().__init__()
         self.op, self.module = op, module
 
+    def __getattr__(self, name: str) -> Any:  # what else is read off it is the author's
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
     def forward(self, *args: Any, **keywords: Any) -> Any:
         """What the author's module gives for these positions, by way of a table."""
         given = named(self.module, args, keywords)

@@ -26,6 +26,7 @@ class PositionRows(nn.Module):
 
     def __init__(self, op: Positions, module: nn.Module, length: int) -> None:
         super().__init__()
+        self.stands_for = (module,)  # in a tuple, so that it is no child
         names = list(inspect.signature(module.forward).parameters)
         self.given, self.word, self.alone = op.given, op.word, False
         self.at = {name: names.index(name) for name in (op.given, op.word) if name}
@@ -37,6 +38,12 @@ class PositionRows(nn.Module):
                 self.alone = isinstance(made, torch.Tensor)
                 tables = (made,) if self.alone else made
                 self.repeats[kind] = tuple(self._keep(kind, number, table[0]) for number, table in enumerate(tables))
+
+    def __getattr__(self, name: str) -> Any:  # what else is read off it is the author's
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["stands_for"][0], name)
 
     def forward(self, *args: Any, **keywords: Any) -> Any:
         """``[1, tokens, size]`` for positions ``[1, tokens]``; one tensor or several, as the author's."""
