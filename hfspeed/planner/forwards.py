@@ -44,7 +44,7 @@ def _texts(site: Site) -> tuple[tuple[str, str], ...]:
     return tuple((own | site.methods).items())
 
 
-def by_hand(site: Site, change: AttentionEdit) -> None:
+def by_hand(site: Site, change: AttentionEdit) -> Site:
     """Give the site of a module whose attention is computed by hand the change that calls paged attention."""
     site.notes.append(NOTE)
     site.promised.append("attn")
@@ -52,3 +52,4 @@ def by_hand(site: Site, change: AttentionEdit) -> None:
         site.changes += change.changes
     else:
         site.methods[change.method] = change.text
+    return site

@@ -14,6 +14,7 @@ from hfspeed.emit import emitted
 from hfspeed.example import Example
 from hfspeed.graph.exact import Exact
 from hfspeed.pattern.by_hand import by_hand
+from hfspeed.pattern.site import Site
 from hfspeed.planner import forwards
 from hfspeed.planner.witness import distance
 from hfspeed.reference.build import build
@@ -86,7 +87,7 @@ def replaced(source: str) -> bool:
             return False
         if change is None:
             return False
-        plan = plan_of(forwards.by_hand(call, change), root)
+        plan = plan_of(forwards.by_hand(Site(call), change), root)
         built = build(plan, root, emitted(plan), under="block", strict=False)
         worst = max(map(distance, run(copy.deepcopy(root), call), run(built, call)))
         assert worst < 1e-8, f"off by {worst}\n{change.text}"

@@ -14,6 +14,7 @@ from hfspeed.fusions.eager_attention import EagerAttention
 from hfspeed.graph.nodes import is_attention
 from hfspeed.pattern.by_hand import by_hand
 from hfspeed.pattern.measure import Measured
+from hfspeed.pattern.site import Site
 from hfspeed.planner import forwards
 from hfspeed.planner.prove import prove_module
 from hfspeed.refusal import Reason, Refused
@@ -36,7 +37,7 @@ def proven(root: nn.Module, after: str) -> Measured:
     change = by_hand(call, TOKENS)
     assert change is not None
     assert after in change.text
-    plan = plan_of(forwards.by_hand(call, change), root)
+    plan = plan_of(forwards.by_hand(Site(call), change), root)
     prove_module(plan, root, "block", call.args, call.kwargs, classes=emitted(plan), ranks=(1,))
     (node,) = [n for n in call.graph.nodes if is_attention(n)]
     found = node.meta["measured"]
@@ -63,10 +64,14 @@ def test_refuses(_fusion: EagerAttention, example: Example) -> None:
 def test_the_numbers_are_found() -> None:
     """Scale, window, cap and slopes come out as they were written."""
     found = [measured(example) for example in EagerAttention.fuses]
-    assert [round(one.scale, 9) for one in found] == [round(8**-0.5, 9), 1.0, 0.5, 0.25, 1.0, 0.2, 0.3]
-    assert [one.window for one in found] == [None, None, 3, None, None, None, None]
-    assert [one.softcap and round(one.softcap, 6) for one in found] == [None, None, None, None, 5.0, None, None]
-    assert [one.alibi for one in found] == [None, None, None, (0.5, 0.25, 0.125, 0.0625), None, None, None]
+    assert [round(one.scale, 9) for one in found] == [
+        round(8**-0.5, 9), 1.0, 0.5, 0.25, 1.0, 0.2, round(1 / 3, 9), 0.3,
+    ]  # fmt: skip
+    assert [one.window for one in found] == [None, None, 3, None, None, None, None, None]
+    assert [one.softcap and round(one.softcap, 6) for one in found] == [
+        None, None, None, None, 5.0, None, None, None,
+    ]  # fmt: skip
+    assert [one.alibi for one in found] == [None, None, None, (0.5, 0.25, 0.125, 0.0625), None, None, None, None]
 
 
 def authored(cls: type[nn.Module]) -> nn.Module:

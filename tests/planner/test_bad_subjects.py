@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hfspeed.errors import RefusedError
-from hfspeed.plan import Attention
+from hfspeed.plan import Attention, History
 from hfspeed.planner.decide import decide
 from hfspeed.refusal import Reason
 
@@ -37,18 +37,20 @@ ATTENTION = {
     "a window that is a flag": ("**kwargs", "sliding_window=True, **kwargs", "VALUE_VARIES"),
     "by hand, and without a mask": ("run(", "slow_attention(", "MASK_NOT_CAUSAL"),
 }
-BEFORE_EXPAND = {
+CAUSAL = {
     "the token before": "stream = torch.cat([stream[:, :1], stream[:, :-1]], dim=1)",
+    "a running sum": "stream = stream.cumsum(1)",
+    "attention besides": "stream = F.scaled_dot_product_attention(stream, stream, stream, is_causal=True)",
+}
+BEFORE_EXPAND = {
     "the mean of all tokens": "stream = stream - stream.mean(dim=1, keepdim=True)",
     "the mean of everything": "stream = stream * torch.mean(stream)",
     "the largest of everything": "stream = stream / stream.abs().max()",
-    "a running sum": "stream = stream.cumsum(1)",
     "a softmax over tokens": "stream = stream.softmax(1)",
     "the first token": "stream = stream + stream[:, :1]",
     "the last token": "stream = stream + stream[:, -1:]",
     "the number of tokens": "stream = stream * stream.shape[1] ** -0.5",
     "a convolution": "stream = F.avg_pool1d(stream.mT, 3, 1, 1).mT",
-    "attention besides": "stream = F.scaled_dot_product_attention(stream, stream, stream, is_causal=True)",
     "tokens sorted": "stream = stream.sort(1).values",
     "the call before": "stream, self.last = stream + getattr(self, 'last', 0), stream.mean()",
 }
@@ -124,6 +126,14 @@ def _mixes(refusals, where: str) -> None:
 @pytest.mark.parametrize("what", BEFORE_EXPAND)
 def test_tokens_that_mix_outside_attention(what: str, tmp_path: Path) -> None:
     _mixes(refused(tmp_path, (EXPAND, f"        {BEFORE_EXPAND[what]}\n{EXPAND}")), "expand")
+
+
+@pytest.mark.parametrize("what", CAUSAL)
+def test_earlier_tokens_outside_attention(what: str, tmp_path: Path) -> None:
+    plan = decide(mutant(tmp_path, (EXPAND, f"        {CAUSAL[what]}\n{EXPAND}")))
+    mixing = {op.path for op in plan.ops if isinstance(op, History)}
+    assert mixing == {f"decoder.blocks.{layer}.expand" for layer in range(len(mixing))}
+    assert mixing, "what mixes tokens is run on whole sequences"
 
 
 @pytest.mark.parametrize("what", CALLS)
