@@ -5,6 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+VECTOR = 16
+"""Kernels for CPUs take that many elements at a time; not all of them check that there are."""
+
+
+def whole_vectors(size: int) -> bool:
+    """Whether the kernels here may be given rows of ``size`` elements: some refuse others, some read beyond them."""
+    return size % VECTOR == 0
+
 
 def rotate_in_place(
     places: Tensor, query: Tensor, key: Tensor | None, head_size: int, table: Tensor, *, interleaved: bool

@@ -28,15 +28,16 @@ def _eager(serving: ModuleType) -> Iterator[None]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("weight", ["plain", "one_plus", "none"])
-def test_a_norm_of_parts_side_by_side(dtype: torch.dtype, weight: str) -> None:
+@pytest.mark.parametrize("size", [32, 36, 5])
+def test_a_norm_of_parts_side_by_side(dtype: torch.dtype, weight: str, size: int) -> None:
     from hfspeed.vllm.layers.norm import OnePlusNorm, PlainNorm
 
     torch.manual_seed(0)
-    layer: Any = OnePlusNorm(SIZE) if weight == "one_plus" else PlainNorm(SIZE, has_weight=weight == "plain")
+    layer: Any = OnePlusNorm(size) if weight == "one_plus" else PlainNorm(size, has_weight=weight == "plain")
     layer.to(dtype)
     if weight != "none":
         nn.init.normal_(layer.weight)
-    part = torch.randn(1, TOKENS, 4 * SIZE).to(dtype)[..., SIZE : 3 * SIZE].unflatten(-1, (2, SIZE))
+    part = torch.randn(1, TOKENS, 4 * size).to(dtype)[..., size : 3 * size].unflatten(-1, (2, size))
     assert not part.is_contiguous()
     wide = part.float()
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
@@ -47,28 +48,31 @@ def test_a_norm_of_parts_side_by_side(dtype: torch.dtype, weight: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "table", "interleaved"), product((1, 2), ("halves", "pairs", "half"), (False, True))
+    ("tokens", "table", "interleaved"), list(product((1, 2), ("halves", "pairs", "half"), (False, True)))
 )
-@pytest.mark.parametrize("part", [SIZE, SIZE // 2], ids=["whole", "partial"])
-def test_heads_are_turned(tokens: int, table: Any, interleaved: bool, part: int) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("part", [32, 16, 20, 24, 6])
+def test_heads_are_turned(tokens: int, table: Any, interleaved: bool, dtype: torch.dtype, part: int) -> None:
     from hfspeed.vllm.layers.rotary import Angles, Rotation
 
     torch.manual_seed(0)
-    both = torch.randn(1, TOKENS, 5 * SIZE)
+    both = torch.randn(1, TOKENS, 5 * SIZE).to(dtype)
     query, key = (one.unflatten(-1, (-1, SIZE)) for one in both.split((3 * SIZE, 2 * SIZE), -1))
     if tokens == 2:
         query, key = query.transpose(1, 2), key.transpose(1, 2)
     angles = torch.rand(TOKENS, part // 2) * 6
-    cos, sin = (twice(one, table)[None] for one in (angles.cos(), angles.sin()))
+    cos, sin = (twice(one, table)[None].to(dtype) for one in (angles.cos(), angles.sin()))
     how: Any = {"tokens": tokens, "interleaved": interleaved}
-    wanted = [turned(one, once(cos, table), once(sin, table), **how) for one in (query, key)]
+    exact = once(cos, table).float(), once(sin, table).float()
+    wanted = tuple(turned(one.float(), *exact, **how).to(dtype) for one in (query, key))
+    tight = {"rtol": 0.02, "atol": 0.03} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
     for fresh in (False, True):
         layer = Rotation(Rotary("at", tokens, table, interleaved, fresh), Angles())
         assert layer._forward_method == layer.forward_cuda
         given = both.clone()
         mine = [one.unflatten(-1, (-1, SIZE)) for one in given.split((3 * SIZE, 2 * SIZE), -1)]
         mine = [one.transpose(1, 2) for one in mine] if tokens == 2 else mine
-        torch.testing.assert_close(layer(mine[0], mine[1], cos, sin), tuple(wanted))
+        torch.testing.assert_close(layer(mine[0], mine[1], cos, sin), wanted, **tight)
         assert fresh or torch.equal(given, both), "what others may read was written over"
 
 

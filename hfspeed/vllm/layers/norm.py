@@ -11,7 +11,7 @@ from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
 
 from hfspeed.plan import Keep, Norm
 from hfspeed.plan.shares import span
-from hfspeed.vllm.kernels import cpu_rms_norm
+from hfspeed.vllm.kernels import cpu_rms_norm, whole_vectors
 from hfspeed.vllm.outside import outside
 from hfspeed.vllm.site import Site
 
@@ -27,7 +27,8 @@ class PlainNorm(RMSNorm):
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """``[..., size]`` to the same; with ``residual`` their sum is normed, and returned beside it."""
         weight = self.weight.data if self.has_weight else None
-        if residual is not None or self.variance_size_override is not None or self.weight.dtype != x.dtype:
+        known = self.variance_size_override is None and self.weight.dtype == x.dtype and whole_vectors(x.shape[-1])
+        if residual is not None or not known:
             return self.forward_native(x, residual)
         return cpu_rms_norm(x, weight, self.variance_epsilon)
 
@@ -39,7 +40,7 @@ class OnePlusNorm(GemmaRMSNorm):
         self, x: torch.Tensor, residual: torch.Tensor | None = None
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """``[..., size]`` to the same; with ``residual`` their sum is normed, and returned beside it."""
-        if residual is not None or x.dtype == torch.float64:
+        if residual is not None or x.dtype == torch.float64 or not whole_vectors(x.shape[-1]):
             return self.forward_native(x, residual)
         return cpu_rms_norm(x.float(), self.weight.float() + 1.0, self.variance_epsilon).to(x.dtype)
 

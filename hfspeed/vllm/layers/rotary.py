@@ -7,7 +7,7 @@ from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
 
 from hfspeed.pattern.rotation import once, turned
 from hfspeed.plan import Rotary
-from hfspeed.vllm.kernels import rotate_in_place
+from hfspeed.vllm.kernels import rotate_in_place, whole_vectors
 from hfspeed.vllm.site import Site
 
 
@@ -55,9 +55,11 @@ class Rotation(RotaryEmbedding):
         """The same, by the kernel, which writes over what it is given."""
         if {one.dtype for one in (query, key, cos, sin) if one is not None} != {query.dtype}:
             return self.forward_native(query, key, cos, sin)
+        table, places = self.angles.of(cos, sin, self.op)
+        if not (whole_vectors(table.shape[-1]) and whole_vectors(query.shape[-1])):
+            return self.forward_native(query, key, cos, sin)
         first = self._flat(query)
         second = None if key is None else self._flat(key)
-        table, places = self.angles.of(cos, sin, self.op)
         rotate_in_place(places, first, second, query.shape[-1], table, interleaved=self.op.interleaved)
         return self._heads(first, query), None if key is None or second is None else self._heads(second, key)
 
