@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 import re
 import weakref
 from collections.abc import Callable
@@ -76,7 +77,8 @@ class Outside:
     def shapes(self, given: list[torch.Tensor]) -> list[torch.Tensor]:
         """Empty results of the right shapes."""
         first = next(tensor for tensor in given if tensor.is_floating_point())
-        tokens = first.shape[:-1].numel() if self.axis is None else first.shape[self.axis]
+        # `Size.numel()` would fix the number of tokens that a graph is compiled for
+        tokens = math.prod(first.shape[:-1]) if self.axis is None else first.shape[self.axis]
         return [_empty(first, tokens, told) for told in self.gives if told != "none"]
 
     def spread(self, results: list[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
