@@ -53,7 +53,7 @@ def test_a_norm_of_parts_side_by_side(dtype: torch.dtype, weight: str, size: int
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("part", [32, 16, 20, 24, 6])
 def test_heads_are_turned(tokens: int, table: Any, interleaved: bool, dtype: torch.dtype, part: int) -> None:
-    from hfspeed.vllm.layers.rotary import Angles, Rotation
+    from hfspeed.vllm.layers.rotary import Rotation
 
     torch.manual_seed(0)
     both = torch.randn(1, TOKENS, 5 * SIZE).to(dtype)
@@ -67,7 +67,7 @@ def test_heads_are_turned(tokens: int, table: Any, interleaved: bool, dtype: tor
     wanted = tuple(turned(one.float(), *exact, **how).to(dtype) for one in (query, key))
     tight = {"rtol": 0.02, "atol": 0.03} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
     for fresh in (False, True):
-        layer = Rotation(Rotary("at", tokens, table, interleaved, fresh), Angles())
+        layer = Rotation(Rotary("at", tokens, table, interleaved, fresh))
         assert layer._forward_method == layer.forward_cuda
         given = both.clone()
         mine = [one.unflatten(-1, (-1, SIZE)) for one in given.split((3 * SIZE, 2 * SIZE), -1)]
@@ -77,24 +77,25 @@ def test_heads_are_turned(tokens: int, table: Any, interleaved: bool, dtype: tor
 
 
 def test_angles_in_another_dtype_are_not_rounded() -> None:
-    from hfspeed.vllm.layers.rotary import Angles, Rotation
+    from hfspeed.vllm.layers.rotary import Rotation
 
     query = torch.randn(1, 2, TOKENS, SIZE).bfloat16()
     angles = torch.rand(1, TOKENS, SIZE // 2) * 6
-    layer = Rotation(Rotary("at", 2, "half", False, True), Angles())
+    layer = Rotation(Rotary("at", 2, "half", False, True))
     out, _ = layer(query, None, angles.cos(), angles.sin())
     wanted = turned(query.float(), angles.cos()[0], angles.sin()[0], tokens=2, interleaved=False)
     torch.testing.assert_close(out, wanted.bfloat16())
 
 
-def test_new_angles_replace_the_old() -> None:
-    from hfspeed.vllm.layers.rotary import Angles, Rotation
+def test_angles_that_are_written_over_count() -> None:
+    from hfspeed.vllm.layers.rotary import Rotation
 
-    shared = Angles()
-    layers = [Rotation(Rotary("at", 2, "half", False, True), shared) for _ in range(2)]
+    layers = [Rotation(Rotary("at", 2, "half", False, True)) for _ in range(2)]
+    cos, sin = torch.empty(1, TOKENS, SIZE // 2), torch.empty(1, TOKENS, SIZE // 2)
     for _ in range(2):
         angles = torch.rand(1, TOKENS, SIZE // 2)
-        cos, sin = angles.cos(), angles.sin()
+        cos.copy_(angles.cos())
+        sin.copy_(angles.sin())
         for layer in layers:
             query = torch.randn(1, 2, TOKENS, SIZE)
             wanted = turned(query, cos[0], sin[0], tokens=2, interleaved=False)

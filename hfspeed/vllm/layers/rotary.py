@@ -11,31 +11,12 @@ from hfspeed.vllm.kernels import rotate_in_place, whole_vectors
 from hfspeed.vllm.site import Site
 
 
-class Angles:
-    """Cosines beside sines, as the kernel reads them; made once for all the layers that are given the same ones."""
-
-    def __init__(self) -> None:
-        self.cos: torch.Tensor | None = None
-        self.sin: torch.Tensor | None = None
-        self.beside = torch.empty(0)
-        self.places = torch.empty(0, dtype=torch.long)
-
-    def of(self, cos: torch.Tensor, sin: torch.Tensor, op: Rotary) -> tuple[torch.Tensor, torch.Tensor]:
-        """``[tokens, 2 * angles]``, and the number of each row."""
-        if self.cos is not cos or self.sin is not sin:
-            self.cos, self.sin = cos, sin
-            self.beside = torch.cat((once(cos, op.table), once(sin, op.table)), -1)
-            if len(self.places) != len(self.beside):
-                self.places = torch.arange(len(self.beside), device=cos.device)
-        return self.beside, self.places
-
-
 class Rotation(RotaryEmbedding):
     """`Rotary` as one of vLLM's layers; it holds no table, because cosines and sines are handed to it."""
 
-    def __init__(self, op: Rotary, angles: Angles) -> None:
+    def __init__(self, op: Rotary) -> None:
         super().__init__(0, 0, 0, 0.0, not op.interleaved, torch.get_default_dtype(), init_cache=False)
-        self.op, self.angles = op, angles
+        self.op = op
 
     def forward_native(
         self, query: torch.Tensor, key: torch.Tensor | None, cos: torch.Tensor, sin: torch.Tensor
@@ -55,11 +36,13 @@ class Rotation(RotaryEmbedding):
         """The same, by the kernel, which writes over what it is given."""
         if {one.dtype for one in (query, key, cos, sin) if one is not None} != {query.dtype}:
             return self.forward_native(query, key, cos, sin)
-        table, places = self.angles.of(cos, sin, self.op)
+        # made anew by each layer: whoever kept it could not see that an author writes over cosines
+        table = torch.cat((once(cos, self.op.table), once(sin, self.op.table)), -1)
         if not (whole_vectors(table.shape[-1]) and whole_vectors(query.shape[-1])):
             return self.forward_native(query, key, cos, sin)
         first = self._flat(query)
         second = None if key is None else self._flat(key)
+        places = torch.arange(len(table), device=table.device)
         rotate_in_place(places, first, second, query.shape[-1], table, interleaved=self.op.interleaved)
         return self._heads(first, query), None if key is None or second is None else self._heads(second, key)
 
@@ -79,6 +62,5 @@ class Rotation(RotaryEmbedding):
 
 
 def rotary(op: Rotary, site: Site) -> None:
-    """The layer; all layers of a model share the memory for cosines beside sines."""
-    others = (m.angles for m in site.root.modules() if isinstance(m, Rotation) and m.op.table == op.table)
-    site.put(op.path, Rotation(op, next(others, None) or Angles()))
+    """The layer, as a child of the author's module."""
+    site.put(op.path, Rotation(op))
