@@ -23,6 +23,11 @@ def possible(plan: Plan, *, ranks: int, stages: int, spread: int = 1) -> None:
         has = f"layers with {min(counts)} experts" if counts else "no experts that can be spread"
         told = "\n".join(f"  {line}" for line in text.refused(one for one in plan.refusals if one.wanted == "experts"))
         raise UsageError(f"--ep {spread}: {plan.architecture} has {has}" + (f":\n{told}" if told else ""))
+    if spread > 1 and spread % ranks:
+        raise UsageError(
+            f"--tp {ranks} --ep {spread}: whole experts are spread over the ranks of all replicas, so --ep "
+            f"has to be a multiple of --tp, for instance {ranks * -(-spread // ranks)}"
+        )
     asked = f"--tp {ranks} --pp {stages}"
     for wanted, able, axes in (
         (ranks > 1, plan.tensor, {"tensor"}),

@@ -20,23 +20,37 @@ def plan(
     form: Annotated[
         Literal["text", "json"], typer.Option("--format", help="Text for people, JSON for programs.")
     ] = "text",
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="TYPE", help="What it is served in; by default as vLLM would.")
+    ] = "auto",
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
     ] = False,
 ) -> None:
     """Show what hfspeed decides about a model: what is fused, split and cut, the proofs, and what was refused.
 
-    No weights are read.
+    Then what each rank of each stage holds and sends, and which numbers of them are possible. No weights are read, but
+    where the model has some, their headers are.
     """
     from rich.console import Console
 
-    from hfspeed.plan import json, text
+    from hfspeed.plan import holdings_text, json, text
+    from hfspeed.plan.holdings import holdings
+    from hfspeed.plan.places import Layout
+    from hfspeed.plan.sizes import sizes
     from hfspeed.planner.load import load
     from hfspeed.planner.serve import planned
+    from hfspeed.planner.sources import quantised, sources
 
     with Console(stderr=True).status(f"planning {model}"):
-        decided, _ = planned(load(model, trust_remote_code=trust_remote_code))
-    possible(decided, ranks=tp, stages=pp, spread=ep)
-    shown = text.render(decided, ranks=tp, stages=pp, spread=ep)
-    told = json.dumps(decided, indent=2) + "\n" if form == "json" else shown
-    sys.stdout.write(told)
+        subject = load(model, trust_remote_code=trust_remote_code)
+        decided, _ = planned(subject)
+        possible(decided, ranks=tp, stages=pp, spread=ep)
+        found = sources(subject, decided, dtype)
+    held = holdings(decided, found, Layout(tp, pp, ep))
+    axes = sizes(decided, found.group, quantised(decided, found))
+    if form == "json":
+        sys.stdout.write(json.dumps(decided, indent=2, holds=holdings_text.as_data(held, axes, disk=found.disk)) + "\n")
+        return
+    sys.stdout.write(text.render(decided, ranks=tp, stages=pp, spread=ep))
+    sys.stdout.write("\n" + holdings_text.rendered(held, axes, disk=found.disk, lost=found.lost))

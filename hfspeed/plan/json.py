@@ -15,11 +15,14 @@ from hfspeed.plan.plan import Plan
 
 FORMAT = 1
 TAG = "is"
+HOLDS = "holds"
+"""The name of what is told beside a plan: it depends on numbers of ranks, so it is no part of it."""
 
 
-def dumps(plan: Plan, *, indent: int | None = None) -> str:
-    """The plan as JSON text; the same plan gives the same bytes."""
-    return json.dumps({"hfspeed_plan": FORMAT, "plan": _encode(plan)}, indent=indent, allow_nan=False)
+def dumps(plan: Plan, *, indent: int | None = None, holds: object = None) -> str:
+    """The plan as JSON text; the same plan gives the same bytes. ``holds``: told beside it, where given."""
+    more = {} if holds is None else {HOLDS: holds}
+    return json.dumps({"hfspeed_plan": FORMAT, "plan": _encode(plan), **more}, indent=indent, allow_nan=False)
 
 
 def loads(text: str) -> Plan:
@@ -32,7 +35,7 @@ def loads(text: str) -> Plan:
         data = json.loads(text)
     except RecursionError as error:
         raise ValueError("not a plan: nested too deeply") from error
-    if not isinstance(data, dict) or data.keys() != {"hfspeed_plan", "plan"}:
+    if not isinstance(data, dict) or data.keys() - {HOLDS} != {"hfspeed_plan", "plan"}:
         raise ValueError("not a plan: expected an object with `hfspeed_plan` and `plan`; print one with `hfspeed plan`")
     if data["hfspeed_plan"] != FORMAT:
         raise ValueError(f"a plan of format {data['hfspeed_plan']!r}, expected {FORMAT}; plan the model again")

@@ -106,7 +106,7 @@ def division(plan: Plan, ranks: int) -> Iterator[str]:
     if ranks > 1 and not plan.tensor:
         yield f"{plan.architecture} cannot be split over {ranks} ranks; the plan's refusals say why"
         return
-    yield from _key_widths(plan, ranks)
+    yield from key_widths(plan, ranks)
     for op in plan.ops:
         if isinstance(op, Column) and (op.units < 1 or op.outputs % op.units):
             yield f"{op.path} has {op.outputs} outputs, which {op.units} units do not divide"
@@ -116,10 +116,10 @@ def division(plan: Plan, ranks: int) -> Iterator[str]:
             yield f"{op.path} has {op.size} elements, which {op.units} units do not divide"
         elif not shares.divides(op, ranks):
             able = ", ".join(str(number) for number in shares.workable(op))
-            yield f"{op.path} cannot be split over {ranks} ranks ({_counts(op)}); it can over {able}"
+            yield f"{op.path} cannot be split over {ranks} ranks ({counts(op)}); it can over {able}"
 
 
-def _key_widths(plan: Plan, ranks: int) -> Iterator[str]:
+def key_widths(plan: Plan, ranks: int) -> Iterator[str]:
     """A width of all key heads is no plain share where key heads repeat on several ranks."""
     repeated = {op.path: op for op in plan.ops if isinstance(op, Attention) and op.split and op.kv_heads % ranks}
     for op in plan.ops:
@@ -245,7 +245,8 @@ def _near(one: Op, other: Op) -> bool:
     return not scope or other.path.startswith(f"{scope}.")
 
 
-def _counts(op: Op) -> str:
+def counts(op: Op) -> str:
+    """What of an op ranks have to divide, in words."""
     match op:
         case Column(units=units) | Norm(units=units) | Keep(units=units):
             return f"{units} units"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 
 import torch
 from torch import nn
+
+from hfspeed.planner.dtypes import dtype_of
 
 
 @contextlib.contextmanager
@@ -19,18 +20,6 @@ def in_own_dtype(root: nn.Module, path: str) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(default)
-
-
-def dtype_of(root: nn.Module, name: str, dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which the author wants ``name``: some parts stay in float32 in half precision.
-
-    transformers' rule: one list of names holds for both half precisions, another for float16 alone.
-    """
-    strict = set(getattr(root, "_keep_in_fp32_modules_strict", None) or ())
-    loose = set(getattr(root, "_keep_in_fp32_modules", None) or ())
-    wanted = strict | loose if dtype == torch.float16 else strict if dtype == torch.bfloat16 else set()
-    matched = any(re.search(rf"(^|\.){pattern}($|\.)", name) for pattern in wanted)
-    return torch.float32 if matched else dtype
 
 
 def move_values(root: nn.Module, device: torch.device) -> None:

@@ -83,7 +83,13 @@ def _child(pipe: Any, checkpoint: Path, environ: dict[str, str], settings: dict[
 
 
 def answers(
-    checkpoint: Path, *, load_only: bool = False, repeats: int = 1, lora: str = "", **settings: Any
+    checkpoint: Path,
+    *,
+    load_only: bool = False,
+    measured: bool = False,
+    repeats: int = 1,
+    lora: str = "",
+    **settings: Any,
 ) -> dict[str, Any]:
     from vllm import LLM, SamplingParams
     from vllm.lora.request import LoRARequest
@@ -97,8 +103,12 @@ def answers(
         "distributed_executor_backend": "uni",
         "disable_log_stats": True,
     }
+    if measured:
+        measure_when_loaded()
     llm = LLM(model=str(checkpoint), **(defaults | settings))
     answer: dict[str, Any] = {"served": llm.apply_model(served)}
+    if measured:
+        answer |= {"held": llm.apply_model(measurement), "specs": llm.collective_rpc("get_kv_cache_spec")}
     if load_only:
         return answer
     wanted = json.loads((checkpoint / "expected.json").read_text())
@@ -126,3 +136,32 @@ def answers(
 
 def served(model: Any) -> str:
     return f"{type(model).__module__}.{type(model).__name__}"
+
+
+def measure_when_loaded() -> None:
+    """Let models note what they hold before kernels of this platform pack it anew. Workers are forked."""
+    from hfspeed.vllm.models.causal import TransformersForCausalLM
+
+    load = TransformersForCausalLM.load_weights
+
+    def load_weights(self: Any, weights: Any) -> Any:
+        self.measurement = held(self)
+        return load(self, weights)
+
+    TransformersForCausalLM.load_weights = load_weights  # type: ignore[method-assign]
+
+
+def measurement(model: Any) -> dict[str, int]:
+    return model.measurement
+
+
+def held(model: Any) -> dict[str, int]:
+    """Bytes by dtype of what this process holds of the author's tensors."""
+    wanted = {weight.target for weight in model.plan.weights}
+    found: dict[str, int] = {}
+    tensors = {id(tensor): tensor for tensor in model.parameters()}
+    tensors |= {id(tensor): tensor for name, tensor in model.named_buffers() if name in wanted}
+    for tensor in tensors.values():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        found[kind] = found.get(kind, 0) + tensor.numel() * tensor.element_size()
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from hfspeed.plan import Embed, Head, Plan
+from hfspeed.plan.places import ROWS
 from hfspeed.vllm.site import Site
 
 
@@ -27,7 +29,7 @@ class ScaledEmbedding(VocabParallelEmbedding):
 
 def embed(op: Embed, site: Site) -> None:
     """The token table; scaled rows where the author's table scales them."""
-    settings: dict[str, Any] = {"quant_config": site.quant_config, "prefix": site.prefix(op.path)}
+    settings = _common(op.path, site)
     if op.scale == 1.0:
         site.put(op.path, VocabParallelEmbedding(op.vocab, op.size, **settings))
     else:
@@ -36,10 +38,13 @@ def embed(op: Embed, site: Site) -> None:
 
 def head(op: Head, site: Site) -> None:
     """The output projection; `hfspeed.vllm.logits` calls it."""
-    layer = ParallelLMHead(
-        op.vocab, op.size, bias=op.bias, quant_config=site.quant_config, prefix=site.prefix(op.path)
-    )
-    site.put(op.path, layer)
+    site.put(op.path, ParallelLMHead(op.vocab, op.size, bias=op.bias, **_common(op.path, site)))
+
+
+def _common(path: str, site: Site) -> dict[str, Any]:
+    """Rows are filled up until the ranks divide them: vLLM's own filling is for powers of two alone."""
+    filled = math.lcm(ROWS, site.ranks)
+    return {"quant_config": site.quant_config, "prefix": site.prefix(path), "padding_size": filled}
 
 
 def tie(plan: Plan, root: nn.Module) -> None:
