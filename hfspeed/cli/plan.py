@@ -40,10 +40,11 @@ def plan(
     from hfspeed.plan.sizes import sizes
     from hfspeed.planner.load import load
     from hfspeed.planner.serve import planned
-    from hfspeed.planner.sources import quantised, sources
+    from hfspeed.planner.sources import on_disk, quantised, sources
 
     with Console(stderr=True).status(f"planning {model}"):
         subject = load(model, trust_remote_code=trust_remote_code)
+        on_disk(subject)  # broken files are told at once
         decided, _ = planned(subject)
         possible(decided, ranks=tp, stages=pp, spread=ep)
         found = sources(subject, decided, dtype)

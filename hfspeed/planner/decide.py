@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from types import ModuleType
 
+from torch import nn
+
 from hfspeed.emit import emitted
 from hfspeed.errors import PlanError, RefusedError
 from hfspeed.pattern.counted import NAME
@@ -106,13 +108,18 @@ def _servable(subject: Subject, plan: Plan) -> None:
         raise RefusedError(subject.name, fatal)
 
 
-def _mixes(subject: Subject, plan: Plan) -> None:
+def _mixes(subject: Subject, plan: Plan, model: nn.Module) -> None:
     """Refuse a model in which no token depends on another, as far as anybody can tell."""
     if any(isinstance(op, Attention | Recurrence | History) for op in plan.ops):
         return
-    found = "no module calls the attention interface"
-    help_ = "call `ALL_ATTENTION_FUNCTIONS.get_interface(…)` in the attention's forward"
-    no = Refusal("attention", Reason.NO_INTERFACE, found, plan.architecture, help=help_)
+    empty = next((path for path, one in model.named_modules() if isinstance(one, nn.ModuleList) and not len(one)), None)
+    if empty is not None:
+        found, help_ = f"`{empty}` has no layers", "say in the configuration how many there are, one or more"
+        no = Refusal("model", Reason.NO_DECODER_LAYERS, found, plan.architecture, help=help_)
+    else:
+        found = "no module calls the attention interface"
+        help_ = "call `ALL_ATTENTION_FUNCTIONS.get_interface(…)` in the attention's forward"
+        no = Refusal("attention", Reason.NO_INTERFACE, found, plan.architecture, help=help_)
     raise RefusedError(subject.name, (no,))
 
 
@@ -152,9 +159,9 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
             return _prove(subject, small, verdicts)
         if not verdicts.histories and (found := _remembering(subject, small, verdicts, plan)):
             return found
-        _mixes(subject, plan)
+        _mixes(subject, plan, small.model)
         raise RefusedError(subject.name, (*_positions(plan), _told(error, "model"))) from error
-    _mixes(subject, plan)
+    _mixes(subject, plan, small.model)
     told: list[Refusal] = []
     for axis, ranks, stages in (("tensor", (2,), (1,)), ("stages", (1,), (2,))):
         able = plan.tensor if axis == "tensor" else plan.stages is not None and plan.stages.count > 1

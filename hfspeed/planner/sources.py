@@ -33,6 +33,15 @@ AUTO, USUAL = "auto", "bfloat16"
 """The dtype that is found out; what a model is served in that says nothing, or float32, as vLLM does."""
 
 
+def on_disk(subject: Subject) -> dict[str, Stored]:
+    """The tensors in the folder of a model, by name; none where it has a configuration alone.
+
+    Raises:
+        CheckpointError: there are weights, but they cannot be read.
+    """
+    return stored(subject.folder) if subject.folder is not None and _has_weights(subject.folder) else {}
+
+
 def sources(subject: Subject, plan: Plan, dtype: str = AUTO) -> Sources:
     """What the plan's tensors take in memory.
 
@@ -42,13 +51,12 @@ def sources(subject: Subject, plan: Plan, dtype: str = AUTO) -> Sources:
         dtype: what it is served in; as vLLM would decide by default.
 
     Raises:
-        CheckpointError: there are weights, but they cannot be read.
+        CheckpointError: as `on_disk`.
         UsageError: no such dtype.
     """
     if dtype not in {AUTO, *FLOATS}:
         raise UsageError(f"--dtype takes {', '.join((AUTO, *FLOATS))}; found {dtype!r}")
-    model = build(subject.model_class, subject.config)
-    disk = stored(subject.folder) if subject.folder is not None and _has_weights(subject.folder) else {}
+    model, disk = build(subject.model_class, subject.config), on_disk(subject)
     served = dtype if dtype != AUTO else _served(subject.config, disk)
     tensors = {name: _as_built(model, name, tensor, served) for name, tensor in _state(model)}
     lost = 0

@@ -42,6 +42,7 @@ def planner(plan, monkeypatch):
     monkeypatch.setattr("hfspeed.planner.load.load", lambda name, *, trust_remote_code: name)
     monkeypatch.setattr("hfspeed.planner.serve.planned", planned)
     monkeypatch.setattr("hfspeed.planner.sources.sources", sources)
+    monkeypatch.setattr("hfspeed.planner.sources.on_disk", lambda subject: {})
 
 
 def _run(capsys, *arguments):

@@ -104,11 +104,11 @@ def answers(
         "disable_log_stats": True,
     }
     if measured:
-        measure_when_loaded()
+        defaults["worker_extension_cls"] = "measuring.Extension"
     llm = LLM(model=str(checkpoint), **(defaults | settings))
     answer: dict[str, Any] = {"served": llm.apply_model(served)}
     if measured:
-        answer |= {"held": llm.apply_model(measurement), "specs": llm.collective_rpc("get_kv_cache_spec")}
+        answer |= {"held": llm.collective_rpc("measurement"), "specs": llm.collective_rpc("get_kv_cache_spec")}
     if load_only:
         return answer
     wanted = json.loads((checkpoint / "expected.json").read_text())
@@ -136,32 +136,3 @@ def answers(
 
 def served(model: Any) -> str:
     return f"{type(model).__module__}.{type(model).__name__}"
-
-
-def measure_when_loaded() -> None:
-    """Let models note what they hold before kernels of this platform pack it anew. Workers are forked."""
-    from hfspeed.vllm.models.causal import TransformersForCausalLM
-
-    load = TransformersForCausalLM.load_weights
-
-    def load_weights(self: Any, weights: Any) -> Any:
-        self.measurement = held(self)
-        return load(self, weights)
-
-    TransformersForCausalLM.load_weights = load_weights  # type: ignore[method-assign]
-
-
-def measurement(model: Any) -> dict[str, int]:
-    return model.measurement
-
-
-def held(model: Any) -> dict[str, int]:
-    """Bytes by dtype of what this process holds of the author's tensors."""
-    wanted = {weight.target for weight in model.plan.weights}
-    found: dict[str, int] = {}
-    tensors = {id(tensor): tensor for tensor in model.parameters()}
-    tensors |= {id(tensor): tensor for name, tensor in model.named_buffers() if name in wanted}
-    for tensor in tensors.values():
-        kind = str(tensor.dtype).removeprefix("torch.")
-        found[kind] = found.get(kind, 0) + tensor.numel() * tensor.element_size()
-    return found
