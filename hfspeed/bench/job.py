@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,9 +65,3 @@ def vocabulary(config: dict[str, Any]) -> int:
     """How many token ids a configuration speaks of; a nested text configuration counts."""
     nested = next((entry for entry in config.values() if isinstance(entry, dict) and "vocab_size" in entry), {})
     return int(config.get("vocab_size") or nested.get("vocab_size") or 2)
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """``config.json`` of a folder."""
-    read: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
-    return read

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hfspeed.bench import weights
-from hfspeed.bench.job import Job, has_weights, read_config, vocabulary
+from hfspeed.bench.job import Job, has_weights, vocabulary
 from hfspeed.bench.presets import Preset, gpus, names, preset, require_gpus
 from hfspeed.errors import UsageError
+from hfspeed.planner.folder import config_json, look
 
 LOAD = {"prompts": 16, "input_len": 128, "output_len": 64}
 """One round's load, unless a preset or an option says another."""
@@ -102,10 +103,9 @@ def _model(model: str, named: Preset | None, folder: Path, load_format: str) -> 
     if named is not None and named.config:
         return str(_written(named.config, folder / "model", dummy=load_format == "dummy")), named.config
     path = Path(model)
+    look(model, weights=load_format != "dummy")
     if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise UsageError(f"{model} has no config.json; name a folder that has one, weights are not needed")
-        return str(path.resolve()), read_config(path)
+        return str(path.resolve()), config_json(path)
     name = named.model if named is not None else model
     return name, _fetched(name)
 

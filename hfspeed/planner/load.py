@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +11,7 @@ from typing import Any
 
 from hfspeed.errors import SubjectError, UsageError
 from hfspeed.planner.build import build, randomise
+from hfspeed.planner.folder import config_json, no_file
 from hfspeed.planner.import_file import AUTHOR_ERRORS, module_of, told
 
 __all__ = ["Subject", "build", "load", "model_class_of", "randomise"]
@@ -50,6 +50,7 @@ def load(name: str, *, trust_remote_code: bool = False) -> Subject:
         return _from_file(name, path)
     if path.is_dir():
         return _from_folder(name, path, trust_remote_code)
+    no_file(name, path)
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     if name in CONFIG_MAPPING_NAMES:
@@ -90,7 +91,7 @@ def _from_type(name: str) -> Subject:
 
 
 def _from_folder(name: str, folder: Path, trust: bool) -> Subject:
-    values = _config_json(folder)
+    values = config_json(folder)
     auto = values.get("auto_map") or {}
     if not isinstance(auto, dict):
         raise SubjectError(f"{folder / 'config.json'}: `auto_map` must be an object of class names, found {auto!r}")
@@ -104,19 +105,6 @@ def _from_folder(name: str, folder: Path, trust: bool) -> Subject:
     if "AutoModelForCausalLM" in own:
         return _subject(name, folder, config, _checked(own["AutoModelForCausalLM"], folder))
     return _subject(name, folder, config, model_class_of(config, name))
-
-
-def _config_json(folder: Path) -> dict[str, Any]:
-    file = folder / "config.json"
-    if not file.is_file():
-        raise UsageError(f"{folder} has no config.json; name a checkpoint folder, a modeling .py file or a model type")
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise SubjectError(f"{file}: not readable as JSON: {told(error)}; mend it or download it again") from error
-    if not isinstance(values, dict):
-        raise SubjectError(f"{file}: expected an object with model_type, found {type(values).__name__}")
-    return values
 
 
 def _read_config(folder: Path, values: dict[str, Any], own: str | None) -> Any:
@@ -168,7 +156,7 @@ def _checked(reference: str, folder: Path) -> type[Any]:
 def _from_file(name: str, file: Path) -> Subject:
     module = module_of(file)
     folder = file.resolve().parent
-    values = _config_json(folder) if (folder / "config.json").is_file() else {}
+    values = config_json(folder) if (folder / "config.json").is_file() else {}
     model_class = _causal_class(module, file, values)
     config_class = model_class.config_class
     if config_class is None:

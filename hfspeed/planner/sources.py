@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,8 +17,9 @@ from hfspeed.planner.build import build
 from hfspeed.planner.checkpoint import UnknownTensorError, resolver
 from hfspeed.planner.conversion import Conversion
 from hfspeed.planner.dtypes import dtype_of
+from hfspeed.planner.folder import has_weights
 from hfspeed.planner.load import Subject
-from hfspeed.planner.safetensors import INDEX, Stored, stored
+from hfspeed.planner.safetensors import Stored, stored
 from hfspeed.recurrence import kernel_of
 
 NAMES: Mapping[str, str] = {
@@ -39,7 +39,7 @@ def on_disk(subject: Subject) -> dict[str, Stored]:
     Raises:
         CheckpointError: there are weights, but they cannot be read.
     """
-    return stored(subject.folder) if subject.folder is not None and _has_weights(subject.folder) else {}
+    return stored(subject.folder) if subject.folder is not None and has_weights(subject.folder) else {}
 
 
 def sources(subject: Subject, plan: Plan, dtype: str = AUTO) -> Sources:
@@ -76,10 +76,6 @@ def quantised(plan: Plan, found: Sources) -> frozenset[str]:
         for weight in plan.weights
         if weight.source in found.tensors and found.tensors[weight.source].quantised
     )
-
-
-def _has_weights(folder: Path) -> bool:
-    return (folder / INDEX).is_file() or any(folder.glob("*.safetensors"))
 
 
 def _served(config: Any, disk: Mapping[str, Stored]) -> str:

@@ -24,6 +24,7 @@ def test_flags_pass_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("hfspeed.cli.serve.find_spec", lambda name: object())
     monkeypatch.setattr("os.execv", execv)
+    monkeypatch.setattr("hfspeed.cli.serve._unreachable", lambda name: False)
     with pytest.raises(SystemExit):
         main(["serve", "some/model", "-tp", "2", "--port=8001", "--help", "--load-format", "dummy", "x y"])
     assert became == [[
