@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hfspeed.errors import UsageError
-from hfspeed.planner.folder import look
+from hfspeed.planner.folder import look, path_of
 
 SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
 SERVER = "vllm.entrypoints.openai.api_server"
@@ -43,7 +42,7 @@ OWN_READING = frozenset({
 def _look(model: str, flags: list[str]) -> None:
     """Tell what is wrong with a folder before a server is started for it, whose answer would be long."""
     given = {flag.split("=", 1)[0].replace("_", "-") for flag in flags}
-    path = Path(model).expanduser()
+    path = path_of(model)
     if path.suffix == ".py" and path.is_file():
         raise UsageError(f"{model} is a modeling file; a server needs a folder, with config.json and weights")
     if given & OWN_READING:

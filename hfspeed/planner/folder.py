@@ -42,6 +42,20 @@ def has_weights(folder: Path) -> bool:
     return (folder / INDEX).is_file() or any(folder.glob("*.safetensors"))
 
 
+def path_of(name: str) -> Path:
+    """The path that a user typed, as far as it can be one.
+
+    Raises:
+        UsageError: no file can have such a name.
+    """
+    path = Path(name).expanduser()
+    try:
+        path.exists()
+    except OSError as error:
+        raise UsageError(f"{name[:40]}… cannot be a path: {error.strerror}; {NAMED}") from error
+    return path
+
+
 def no_file(name: str, path: Path) -> None:
     """Raise where ``path`` is a file, which is no model.
 
@@ -65,7 +79,7 @@ def look(name: str, *, weights: bool = True) -> None:
         SubjectError: its configuration cannot be read.
         CheckpointError: its weights cannot.
     """
-    path = Path(name).expanduser()
+    path = path_of(name)
     no_file(name, path)
     if path.is_dir():
         config_json(path)

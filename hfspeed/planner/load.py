@@ -11,7 +11,7 @@ from typing import Any
 
 from hfspeed.errors import SubjectError, UsageError
 from hfspeed.planner.build import build, randomise
-from hfspeed.planner.folder import config_json, no_file
+from hfspeed.planner.folder import config_json, no_file, path_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS, module_of, told
 
 __all__ = ["Subject", "build", "load", "model_class_of", "randomise"]
@@ -45,7 +45,7 @@ def load(name: str, *, trust_remote_code: bool = False) -> Subject:
         UsageError: there is no such thing, or its own code may not be run without ``trust_remote_code``.
         SubjectError: it is there, but cannot be read, imported or configured.
     """
-    path = Path(name).expanduser()
+    path = path_of(name)
     if path.suffix == ".py":
         return _from_file(name, path)
     if path.is_dir():

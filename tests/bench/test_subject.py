@@ -73,7 +73,7 @@ def test_a_folder_with_a_config_alone_is_enough(tmp_path: Path) -> None:
     assert done.job.engine["load_format"] == "dummy"
     assert not done.comparable
     assert done.environ["HF_HUB_OFFLINE" if "HF_HUB_OFFLINE" in done.environ else "VLLM_CPU_KVCACHE_SPACE"] == "1"
-    (tmp_path / "model.safetensors").write_text("")
+    (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     assert job(str(tmp_path), tmp_path).comparable
 
 
