@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from hfspeed.cli.layout import possible
+from hfspeed.errors import UsageError
 
 
 def plan(
@@ -23,6 +24,15 @@ def plan(
     dtype: Annotated[
         str, typer.Option("--dtype", metavar="TYPE", help="What it is served in; by default as vLLM would.")
     ] = "auto",
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the plans in the configuration instead; 1 if anything is wrong.")
+    ] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Show what --write would change in the configuration file.")
+    ] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Put base_model_tp_plan, _pp_plan and _ep_plan into the configuration file.")
+    ] = False,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
     ] = False,
@@ -32,6 +42,9 @@ def plan(
     Then what each rank of each stage holds and sends, and which numbers of them are possible. No weights are read, but
     where the model has some, their headers are.
     """
+    if check or diff or write:
+        _plans(model, trust_remote_code, check=check, diff=diff, write=write, sizes=(tp, pp, ep))
+        return
     from rich.console import Console
 
     from hfspeed.plan import holdings_text, json, text
@@ -55,3 +68,15 @@ def plan(
         return
     sys.stdout.write(text.render(decided, ranks=tp, stages=pp, spread=ep))
     sys.stdout.write("\n" + holdings_text.rendered(held, axes, disk=found.disk, lost=found.lost))
+
+
+def _plans(model: str, trust: bool, *, check: bool, diff: bool, write: bool, sizes: tuple[int, int, int]) -> None:
+    """The other three requests, about what the configuration says."""
+    from hfspeed.cli import plans
+
+    if check and (diff or write):
+        raise UsageError("--check tells what is wrong, --diff and --write mend it; give one of them")
+    if check:
+        plans.check(model, trust=trust, tp=sizes[0], pp=sizes[1], ep=sizes[2])
+    else:
+        plans.write(model, trust=trust, only_show=diff)

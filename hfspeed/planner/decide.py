@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import ModuleType
 
 from torch import nn
@@ -11,11 +11,12 @@ from hfspeed.emit import emitted
 from hfspeed.errors import PlanError, RefusedError
 from hfspeed.pattern.counted import NAME
 from hfspeed.pattern.replacement import place_of
-from hfspeed.plan import Attention, History, Op, Plan, Proof, Recurrence, laws
+from hfspeed.plan import Attention, History, Plan, Proof, Recurrence, laws
 from hfspeed.planner.declared import disagreements
 from hfspeed.planner.draft import draft
 from hfspeed.planner.hinted import false_hints
 from hfspeed.planner.judge import judge
+from hfspeed.planner.layers import layers_needed
 from hfspeed.planner.load import Subject
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.mixing import mixers
@@ -28,9 +29,6 @@ from hfspeed.planner.study import Study, study
 from hfspeed.planner.verdicts import Verdict, Verdicts, key
 from hfspeed.planner.ways import other_ways
 from hfspeed.refusal import Reason, Refusal
-
-MOST_LAYERS = 8
-"""A small model never has more layers than this, however many kinds of layer there are."""
 
 
 def decide(subject: Subject) -> Plan:
@@ -80,7 +78,7 @@ def small_plan(subject: Subject) -> tuple[Plan, Study]:
 
 
 def _small(subject: Subject, full: Study, first: Plan) -> tuple[Study, Verdicts]:
-    layers = _layers_needed(first)
+    layers = layers_needed(first)
     config = shrink(subject.config, subject.model_class, layers=layers, windows=full.windows, interface=full.interface)
     small = study(subject.model_class, config, real=True, interface=full.interface, shut=full.shut)
     _begin(full, small)
@@ -123,31 +121,6 @@ def _mixes(subject: Subject, plan: Plan, model: nn.Module) -> None:
     raise RefusedError(subject.name, (no,))
 
 
-def _layers_needed(plan: Plan) -> int:
-    """The shortest prefix of layers that shows every kind of layer, and at least two."""
-    if plan.stages is None:
-        return 2
-    kinds: dict[int, set[str]] = {}
-    start = f"{plan.stages.layers}."
-    names = {path: forward.name for forward in plan.forwards for path in forward.paths}
-    for op in plan.ops:
-        if op.path.startswith(start):
-            number, _, inner = op.path.removeprefix(start).partition(".")
-            above = names.get(op.path.rpartition(".")[0], "")
-            kinds.setdefault(int(number), set()).add(f"{inner} {_shape(op)} {above}")
-    seen: set[frozenset[str]] = set()
-    needed = 2
-    for layer in sorted(kinds):
-        if (kind := frozenset(kinds[layer])) not in seen:
-            seen.add(kind)
-            needed = max(needed, layer + 1)
-    return min(needed, MOST_LAYERS, plan.stages.count)
-
-
-def _shape(op: Op) -> str:
-    return repr([getattr(op, f.name) for f in fields(op) if f.name != "path"]) + type(op).__name__
-
-
 def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, list[Proof]]:
     """Prove the small plan on one rank, else refuse; then on ranks and stages, else do without them."""
     plan, _ = draft(small, verdicts)
@@ -176,9 +149,7 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
     return plan.with_refusals(*told), _worst(proofs)
 
 
-def _remembering(
-    subject: Subject, small: Study, verdicts: Verdicts, plan: Plan
-) -> tuple[Plan, list[Proof]] | None:
+def _remembering(subject: Subject, small: Study, verdicts: Verdicts, plan: Plan) -> tuple[Plan, list[Proof]] | None:
     """The same with modules run on whole sequences that mix tokens in their own way; ``None`` if that is no proof."""
     for kinds in mixers(small, plan.wrapper.base):
         verdicts.histories = kinds

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
+
+from torch import nn
 
 from hfspeed.graph.linear import shape_of
 from hfspeed.plan import Column, Heads, Op, Plan, Row, Stacked, Whole
@@ -27,7 +30,7 @@ def disagreements(model: Any, plan: Plan) -> tuple[Refusal, ...]:
         ours = {}  # nothing is split, for a reason that is told elsewhere
     found = []
     for pattern, style in declared.items():
-        regex = re.compile(re.escape(f"{base}.{pattern}").replace(r"\*", r"\d+") + "$")
+        regex = _regex(f"{base}.{pattern}")
         paths = [path for path, _ in model.named_modules() if regex.match(path)]
         linear = [path for path in paths if shape_of(model.get_submodule(path))]
         paths += [name for name, _ in model.named_parameters() if regex.match(name)]
@@ -36,6 +39,16 @@ def disagreements(model: Any, plan: Plan) -> tuple[Refusal, ...]:
             module = paths[0] if paths else base
             found.append(Refusal("declared plan", Reason.PLAN_DISAGREES, told, module))
     return tuple(found)
+
+
+def unmatched(base: nn.Module, names: Iterable[str]) -> list[str]:
+    """Names of a plan that are of no module and no parameter of the base model."""
+    known = [name for name, _ in (*base.named_modules(), *base.named_parameters(remove_duplicate=False))]
+    return [name for name in names if not any(map(_regex(name).match, known))]
+
+
+def _regex(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*", r"\d+") + "$")
 
 
 def _difference(pattern: str, style: str, paths: list[str], ours: list[tuple[str, str | None]]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -24,6 +24,9 @@ class Group(Protocol):
     def all_gather(self, value: torch.Tensor) -> list[torch.Tensor]:
         """Every rank's value, in rank order."""
 
+    def all_to_all(self, pieces: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Give piece ``n`` to rank ``n``; what each rank gave to this one, in rank order. Sizes may differ."""
+
     def barrier(self) -> None:
         """Return once every rank has called it."""
 
@@ -40,6 +43,10 @@ class Alone:
     def all_gather(self, value: torch.Tensor) -> list[torch.Tensor]:
         """The value itself."""
         return [value]
+
+    def all_to_all(self, pieces: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The one piece."""
+        return list(pieces)
 
     def barrier(self) -> None:
         """Nobody to wait for."""
@@ -101,12 +108,12 @@ class _Meeting:
         self.failed: int | None = None
         self.disagreement = ""
         self._turn = threading.Condition()
-        self._given: dict[int, tuple[str, torch.Tensor | None]] = {}
-        self._taken: list[tuple[str, torch.Tensor | None]] = []
+        self._given: dict[int, tuple[str, Any]] = {}
+        self._taken: list[tuple[str, Any]] = []
         self._round = 0
         self._gone: set[int] = set()
 
-    def exchange(self, rank: int, what: str, value: torch.Tensor | None) -> list[torch.Tensor | None]:
+    def exchange(self, rank: int, what: str, value: Any) -> list[Any]:
         """Give ``value``, wait for everybody's, and take all of them."""
         with self._turn:
             if self._over():
@@ -168,6 +175,11 @@ class _Member:
     def all_gather(self, value: torch.Tensor) -> list[torch.Tensor]:
         """Every rank's value, in rank order."""
         return self._exchange("all_gather", value)
+
+    def all_to_all(self, pieces: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What each rank has for this one, in rank order."""
+        given = self._meeting.exchange(self.rank, "all_to_all", list(pieces))
+        return [one[self.rank] for one in given]
 
     def barrier(self) -> None:
         """Return once every rank has called it."""

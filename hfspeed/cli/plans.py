@@ -1,0 +1,68 @@
+"""What ``hfspeed plan`` does about the three plans of a transformers configuration: check, show or write them."""
+
+from __future__ import annotations
+
+import sys
+from difflib import unified_diff
+from typing import TYPE_CHECKING
+
+import typer
+
+from hfspeed.errors import UsageError
+
+if TYPE_CHECKING:
+    from hfspeed.planner.styled import Derived, Looked
+
+
+def check(name: str, *, trust: bool, tp: int, pp: int, ep: int) -> None:
+    """Print what is wrong with the declared plans; exit with 1 if anything is."""
+    from hfspeed.planner import declared_check
+
+    seen, derived = _found(name, trust)
+    found = declared_check.check(seen, derived, ranks=(tp,), stages=(pp,), spread=(ep,))
+    for one in found:
+        print(one)
+    if found:
+        print(f"{len(found)} finding{'' if len(found) == 1 else 's'}", file=sys.stderr)
+        raise typer.Exit(1)
+    print("the declared plans are right", file=sys.stderr)
+
+
+def write(name: str, *, trust: bool, only_show: bool) -> None:
+    """Put the plans into the configuration file, or show as a diff what would be put."""
+    from hfspeed.planner.load import load
+    from hfspeed.planner.written_plans import own_file, rewritten
+
+    subject = load(name, trust_remote_code=trust)
+    seen, derived = _found(name, trust)
+    made = rewritten(seen, derived)
+    for one in derived.refusals:
+        print(one, file=sys.stderr)
+    for kind, count, outcome in derived.outcomes:
+        print(f"{kind} plan on {count}: {outcome}", file=sys.stderr)
+    if wrong := [kind for kind, _, outcome in derived.outcomes if not outcome.equal]:
+        raise UsageError(f"{name}: the {' and '.join(wrong)} plan could not be proven, so nothing is written")
+    if only_show:
+        names = (str(made.file), f"{made.file} with plans")
+        sys.stdout.writelines(unified_diff(made.before.splitlines(True), made.after.splitlines(True), *names))
+    elif made.before == made.after:
+        print(f"{made.file} is up to date", file=sys.stderr)
+    elif not own_file(subject, made.file):
+        raise UsageError(
+            f"{made.file} belongs to an installed package, not to {name}; "
+            "copy the model's files into a folder of yours, or see --diff"
+        )
+    else:
+        made.file.write_text(made.after, "utf-8")
+        print(f"wrote {made.file}", file=sys.stderr)
+
+
+def _found(name: str, trust: bool) -> tuple[Looked, Derived]:
+    from rich.console import Console
+
+    from hfspeed.planner.load import load
+    from hfspeed.planner.styled import derive, look
+
+    with Console(stderr=True).status(f"planning {name}, on simulated ranks"):
+        seen = look(load(name, trust_remote_code=trust))
+        return seen, derive(seen)

@@ -1,0 +1,99 @@
+"""Whether entries fit the model at full size: each module that they split is run alone on meta tensors, as one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from hfspeed.graph.record import Call
+from hfspeed.graph.tensors import tensors
+from hfspeed.plan.styles import generic
+from hfspeed.planner.import_file import AUTHOR_ERRORS, told
+from hfspeed.planner.study import Study
+from hfspeed.planner.verdicts import key
+from hfspeed.reference.styles import split
+
+
+class Shapes:
+    """A rank that knows no values: what others would give has the shape of its own."""
+
+    rank = 0
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def all_reduce(self, value: torch.Tensor) -> torch.Tensor:
+        """The value itself."""
+        return value
+
+    def all_gather(self, value: torch.Tensor) -> list[torch.Tensor]:
+        """As many of it as there are ranks."""
+        return [value] * self.size
+
+    def all_to_all(self, pieces: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The pieces themselves."""
+        return list(pieces)
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+
+
+def fits(full: Study, entries: Mapping[str, str], ranks: int, kind: str = "tp") -> bool:
+    """Whether all that ``entries`` name can be shared out over so many ranks at full size."""
+    return not misfit(full, entries, ranks, kind)
+
+
+def misfit(full: Study, entries: Mapping[str, str], ranks: int, kind: str = "tp") -> str:
+    """Why not, in one phrase with the module's path; empty if they fit."""
+    for path, module in full.model.named_modules():
+        for name, one in module.named_parameters(recurse=False):
+            style = entries.get(generic(f"{path}.{name}"))
+            if style == "grouped_gemm" and one.shape[0] % ranks:
+                return f"`{path}.{name}` has {one.shape[0]} experts"
+            if style is not None and kind == "tp" and one.ndim == 3 and all(size % ranks for size in one.shape[1:]):
+                return f"`{path}.{name}` of shape {[*one.shape]} does not divide"
+    seen = set()
+    for call in full.recording.calls.values():
+        if not _touched(call, entries) or key(call) in seen:
+            continue
+        seen.add(key(call))
+        if why := _stops(full, call, entries, ranks):
+            return why
+    return ""
+
+
+def _touched(call: Call, entries: Mapping[str, str]) -> bool:
+    """Whether the module calls children that have entries, and can run on meta."""
+    if call.closed:
+        return False
+    return any(node.op == "call_module" and generic(str(node.target)) in entries for node in call.graph.nodes)
+
+
+def _stops(full: Study, call: Call, entries: Mapping[str, str], ranks: int) -> str:
+    if any(inner.closed for path, inner in full.recording.calls.items() if path.startswith(f"{call.path}.")):
+        return ""
+    config: Any = full.model.config.get_text_config(decoder=True)
+    try:
+        with torch.no_grad():
+            rank = split(call.module, entries, Shapes(ranks), under=call.path, config=config)
+            _own_attention(rank.root)
+            wanted, found = call.output, rank.root(*call.args, **call.kwargs)
+    except AUTHOR_ERRORS as error:
+        return f"`{call.path}`: {told(error)}"
+    shapes = [[tuple(t.shape) for t in _tensors(one)] for one in (wanted, found)]
+    return "" if shapes[0][:1] == shapes[1][:1] else f"`{call.path}` gives {shapes[1][:1]}, not {shapes[0][:1]}"
+
+
+def _own_attention(module: nn.Module) -> None:
+    """Let attention be what its author wrote, which is stricter about shapes than a recorded leaf."""
+    for one in module.modules():
+        config = getattr(one, "config", None)
+        if config is not None and hasattr(config, "_attn_implementation"):
+            config._attn_implementation = "eager"
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return list(tensors(value))

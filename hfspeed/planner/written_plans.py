@@ -1,0 +1,75 @@
+"""The configuration file of a model with the plans that its code allows in it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hfspeed.errors import UsageError
+from hfspeed.plan.styles import StylePlans
+from hfspeed.planner.declared import unmatched
+from hfspeed.planner.load import Subject
+from hfspeed.planner.styled import Derived, Looked, config_of, declared_plans, staged_outcome
+from hfspeed.source.configuration import with_plans
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A configuration file before and after."""
+
+    file: Path
+    before: str
+    after: str
+
+
+def rewritten(seen: Looked, derived: Derived) -> Rewritten:
+    """The file of the base model's configuration class, as it would be.
+
+    Raises:
+        UsageError: its source cannot be found, or does not hold the class.
+    """
+    config = config_of(seen)
+    owner = type(config)
+    try:
+        file = Path(inspect.getsourcefile(owner) or "")
+        before = file.read_text("utf-8")
+        after = with_plans(before, owner.__name__, _merged(seen, derived.plans, declared_plans(config)))
+    except (TypeError, OSError, ValueError) as error:
+        raise UsageError(f"the file of {owner.__name__} cannot be rewritten: {error}") from error
+    return Rewritten(file, before, after)
+
+
+def own_file(subject: Subject, file: Path) -> bool:
+    """Whether a configuration file lies beside what the user named, rather than in an installed package."""
+    folder = subject.folder if subject.folder is not None else Path(subject.name).expanduser().parent
+    named = subject.folder is not None or Path(subject.name).suffix == ".py"
+    return named and file.resolve().is_relative_to(folder.resolve())
+
+
+def _merged(seen: Looked, ours: StylePlans, theirs: StylePlans) -> StylePlans:
+    """Ours in the order of theirs. Entries stay that match nothing here, for other configurations of the class may.
+
+    A pipeline plan stays if it names the same modules and is right, whatever it calls what they read.
+    """
+    base = seen.full.model.get_submodule(seen.base)
+    same = list(ours.pp) == list(theirs.pp) and staged_outcome(seen, theirs.pp, 2).equal
+    pp: Mapping[str, Any] = {} if same else ours.pp
+    parts = []
+    for mine, old in ((ours.tp, theirs.tp), (ours.ep, theirs.ep)):
+        stay = set(unmatched(base, old))
+        merged = _in_order(mine, old, stay) if mine else {}
+        parts.append({} if merged == dict(old) else merged)
+    return StylePlans(parts[0], pp, parts[1])
+
+
+def _in_order(mine: Mapping[str, str], old: Mapping[str, str], stay: set[str]) -> dict[str, str]:
+    names = [name for name in old if name in mine or name in stay]
+    behind = None
+    for name in mine:
+        if name not in names:
+            names.insert(names.index(behind) + 1 if behind is not None else 0, name)
+        behind = name
+    return {name: mine.get(name, old.get(name, "")) for name in names}
