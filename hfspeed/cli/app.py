@@ -22,6 +22,7 @@ COMMANDS = {
     "plan": "Show what hfspeed decides about a model.",
     "verify": "Prove that what hfspeed makes of a model computes the same numbers.",
     "emit": "Write the modeling code that hfspeed runs.",
+    "report": "Write one page about a model: what is fused, what could be faster, who holds what.",
     "serve": "Serve a model with vLLM through hfspeed.",
     "bench": "Measure native vLLM, hfspeed and vLLM's transformers backend, side by side.",
     "rule": "Explain a rule of the linter.",

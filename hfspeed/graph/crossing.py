@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from torch import fx
 
-from hfspeed.graph.record import Recording
+from hfspeed.graph.record import Call, Recording
+from hfspeed.plan.paths import outer
 
 
 def crowded(graph: fx.Graph, calls: Sequence[fx.Node]) -> fx.Node | None:
@@ -45,8 +46,12 @@ def _alone(one: fx.Node, made: dict[fx.Node, None], order: dict[fx.Node, int], e
 def smuggled(recording: Recording, paths: Sequence[str]) -> tuple[str, str] | None:
     """Two of ``paths`` of which the second reads what the first made, without being given it; ``None`` if none do."""
     makers: dict[int, str] = {}
-    for path in paths:
-        inside = [call for name, call in recording.calls.items() if name == path or name.startswith(f"{path}.")]
+    below: dict[str, list[Call]] = {path: [] for path in paths}
+    for name, call in recording.calls.items():
+        for above in (*outer(name), name):
+            if above in below:
+                below[above].append(call)
+    for path, inside in below.items():
         for call in inside:
             for node in call.graph.nodes:
                 maker = makers.get(id(node.meta.get("value")))

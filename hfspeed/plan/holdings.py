@@ -35,6 +35,7 @@ class Holding:
         state: bytes of one sequence, whatever its length.
         history: bytes per token of the longest sequence, kept for every sequence.
         traffic: messages of one token.
+        kinds: bytes of weights by the kind of op that they belong to, as a plan calls it.
     """
 
     stage: int
@@ -48,6 +49,7 @@ class Holding:
     state: int
     history: int
     traffic: Traffic
+    kinds: tuple[tuple[str, int], ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -111,12 +113,12 @@ def holdings(plan: Plan, sources: Sources, layout: Layout, *, kernel_heads: tupl
     for stage, ops in enumerate(per_stage):
         sent = traffic(ops, layout, item, size_of.width, plan.size, stage == stages - 1)
         for ranks in _alike(plan, layout):
-            numbers, weights, reads = _weights(owned[stage], size_of, layout, ranks[0])
+            numbers, weights, reads, kinds = _weights(owned[stage], size_of, layout, ranks[0])
             cache, windowed = _cache(ops, layout, item, kernel_heads)
             state, history = _states(ops, sources)
             layers = places.cuts[stage] if stage < len(places.cuts) else (0, 0)
             found.append(
-                Holding(stage, ranks, layers, numbers, weights, reads, cache, windowed, state, history, sent)
+                Holding(stage, ranks, layers, numbers, weights, reads, cache, windowed, state, history, sent, kinds)
             )
     total = sum(size_of(weight).elements for weight in plan.weights)
     return Holdings(layout, sources.dtype, total, tuple(found))
@@ -174,10 +176,11 @@ def _alike(plan: Plan, layout: Layout) -> list[Span]:
 
 def _weights(
     owned: Iterable[_Owned], size_of: _Sizes, layout: Layout, rank: int
-) -> tuple[int, tuple[tuple[str, int], ...], int]:
-    """Parameters, bytes by dtype, and bytes read for one token."""
+) -> tuple[int, tuple[tuple[str, int], ...], int, tuple[tuple[str, int], ...]]:
+    """Parameters, bytes by dtype, bytes read for one token, and bytes by kind of op."""
     numbers, reads = Fraction(0), Fraction(0)
     held: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
     for one in owned:
         tensor = size_of(one.weight)
         own = share(one.op, one.weight, layout, rank)
@@ -186,8 +189,9 @@ def _weights(
         for piece in tensor.pieces:
             count = piece.bytes * _along(piece, own)
             held[piece.dtype] += math.ceil(count)
+            kinds[type(one.op).__name__.lower() if one.op is not None else "keep"] += math.ceil(count)
             reads += count * chosen if one.read else 0
-    return round(numbers), tuple(held.most_common()), round(reads)
+    return round(numbers), tuple(held.most_common()), round(reads), tuple(kinds.most_common())
 
 
 def _along(piece: Piece, own: tuple[Fraction, Fraction]) -> Fraction:

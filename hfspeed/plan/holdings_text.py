@@ -19,7 +19,7 @@ PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB")
 def rendered(held: Holdings, axes: Iterable[Sizes], *, disk: int = 0, lost: int = 0) -> str:
     """The sections ``holds``, ``sends`` and ``possible``; ends with a newline."""
     sections = [
-        [f"holds, served as {held.dtype}:", *_table(held, HOLDS), *_notes(held, disk, lost)],
+        [f"holds, served as {held.dtype}:", *_table(held, HOLDS), *notes(held, disk, lost)],
         ["sends for each token:", *sent] if (sent := _table(held, SENDS)) else [],
         ["possible:", *(line for one in axes for line in _axis(one))],
     ]
@@ -38,7 +38,8 @@ def as_data(held: Holdings, axes: Iterable[Sizes], *, disk: int = 0) -> dict[str
         "balance": held.balance(),
         "pace": held.pace(),
         "held": [
-            asdict(one) | {"weights": dict(one.weights), "windowed": dict(one.windowed), "bytes": one.bytes}
+            asdict(one) | {"weights": dict(one.weights), "windowed": dict(one.windowed), "kinds": dict(one.kinds)}
+            | {"bytes": one.bytes}
             for one in held.held
         ],
         "possible": {one.flag.lstrip("-"): {"able": one.able, "limit": one.limit, "why": one.why} for one in axes},
@@ -104,18 +105,23 @@ WHERE = {"stage", "ranks", "layers"}
 """Columns that say where, not what."""
 
 
-def _table(held: Holdings, columns: tuple[Column, ...]) -> list[str]:
-    """Rows with a head; columns in which nothing stands are left out, and with them a table of nothing."""
+def told(held: Holdings, columns: tuple[Column, ...]) -> list[list[str]]:
+    """A table, its head first; columns in which nothing stands are left out, and a table of nothing is empty."""
     rows = list(dict.fromkeys(tuple(tell(one) for _, tell in columns) for one in held.held))
     used = [at for at in range(len(columns)) if any(row[at] for row in rows)]
     if {columns[at][0] for at in used} <= WHERE:
         return []
-    told = [[columns[at][0] for at in used], *([row[at] or "-" for at in used] for row in rows)]
-    wide = [max(len(row[at]) for row in told) for at in range(len(used))]
-    return ["  ".join(f"{entry:<{width}}" for entry, width in zip(row, wide, strict=True)).rstrip() for row in told]
+    return [[columns[at][0] for at in used], *([row[at] or "-" for at in used] for row in rows)]
 
 
-def _notes(held: Holdings, disk: int, lost: int) -> list[str]:
+def _table(held: Holdings, columns: tuple[Column, ...]) -> list[str]:
+    rows = told(held, columns)
+    wide = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
+    return ["  ".join(f"{entry:<{width}}" for entry, width in zip(row, wide, strict=True)).rstrip() for row in rows]
+
+
+def notes(held: Holdings, disk: int = 0, lost: int = 0) -> list[str]:
+    """What a table of holdings does not say."""
     first = held.held[0]
     kinds = ", ".join(f"{size(count)} {kind}" for kind, count in first.weights) if len(first.weights) > 1 else ""
     on_disk = f", {size(disk)} on disk" if disk else ""
@@ -134,9 +140,13 @@ def _notes(held: Holdings, disk: int, lost: int) -> list[str]:
     return notes
 
 
+def able(one: Sizes) -> str:
+    """The possible numbers of an axis."""
+    return ", ".join(map(str, one.able)) if len(one.able) <= FEW else paths.ranges(one.able)
+
+
 def _axis(one: Sizes) -> list[str]:
-    able = ", ".join(map(str, one.able)) if len(one.able) <= FEW else paths.ranges(one.able)
     more = f" (up to {one.limit} looked at)" if one.flag == "--tp" else ""
     if len(one.able) == one.limit and one.flag == "--tp":
-        return [f"{one.flag} {able}{more}"]
-    return [f"{one.flag} {able}{more}", *(f"  {line}" for line in one.why)]
+        return [f"{one.flag} {able(one)}{more}"]
+    return [f"{one.flag} {able(one)}{more}", *(f"  {line}" for line in one.why)]

@@ -84,11 +84,12 @@ def splits(plan: Plan) -> Iterator[str]:
         yield from (f"{op.path} is split, but the plan says that nothing can be" for op in plan.ops if _of_ranks(op))
         return
     split, joins = [op for op in plan.ops if _splits(op)], [op for op in plan.ops if isinstance(op, Row)]
+    scopes, above = {_scope(op) for op in split}, {outer for join in joins for outer in ("", *paths.outer(join.path))}
     for op in split:
-        if not any(_near(op, join) for join in joins):
+        if not joins or _scope(op) not in above:
             yield f"{op.path} gives a split value, but no Row beside it adds the shares up"
     for join in joins:
-        if not any(_near(op, join) for op in split):
+        if scopes.isdisjoint(("", *paths.outer(join.path))):
             yield f"{join.path} reads a split value, but nothing beside it splits one"
     attentions = {op.path: op for op in plan.ops if isinstance(op, Attention)}
     for op in plan.ops:
@@ -239,10 +240,9 @@ def _of_ranks(op: Op) -> bool:
     return joins or _splits(op) or (isinstance(op, Attention) and op.split)
 
 
-def _near(one: Op, other: Op) -> bool:
-    """Whether two ops lie in one block: below the parent of either's parent (its own parent at the top)."""
-    scope = paths.parent(paths.parent(one.path)) or paths.parent(one.path)
-    return not scope or other.path.startswith(f"{scope}.")
+def _scope(op: Op) -> str:
+    """What is beside an op lies below this: the parent of its parent (its own parent at the top)."""
+    return paths.parent(paths.parent(op.path)) or paths.parent(op.path)
 
 
 def counts(op: Op) -> str:

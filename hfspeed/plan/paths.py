@@ -100,6 +100,15 @@ def outer(path: str) -> list[str]:
     return [".".join(pieces[:depth]) for depth in range(1, len(pieces))]
 
 
+def below(found: Iterable[str]) -> dict[str, list[str]]:
+    """The paths that lie below each path, told from there."""
+    lower: dict[str, list[str]] = {}
+    for path in found:
+        for above in outer(path):
+            lower.setdefault(above, []).append(path[len(above) + 1 :])
+    return lower
+
+
 def parent(path: str) -> str:
     """The path one level up; empty at the top."""
     return path.rpartition(".")[0]

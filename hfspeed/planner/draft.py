@@ -21,6 +21,7 @@ from hfspeed.pattern.recurrence import recurrences
 from hfspeed.pattern.replacement import place_of
 from hfspeed.pattern.site import Site
 from hfspeed.plan import Attention, Heads, History, Local, Norm, Op, Plan, Recurrence, Stacked
+from hfspeed.plan.paths import below
 from hfspeed.planner import rewrites
 from hfspeed.planner.destinations import destinations
 from hfspeed.planner.forwards import by_hand, forwards
@@ -201,7 +202,7 @@ def _shared(op: Op, attending: set[str], gathered: dict[str, int]) -> Op:
 
 
 def _fusions(work: Draft, splits: Splits) -> None:
-    split, fusions = {*splits.columns}, active().fusions
+    fusions, split = active().fusions, below(splits.columns)
     for call in work.calls():
         if not _alike(call, work.study.recording.again.get(call.path, ())):
             continue
@@ -214,8 +215,7 @@ def _fusions(work: Draft, splits: Splits) -> None:
         work.refusals += [told.at(call.path)] if told else []
         if not verdict.fused:
             continue
-        start = len(call.path) + 1
-        names = frozenset(path[start:] for path in split if path.startswith(f"{call.path}."))
+        names = frozenset(split.get(call.path, ()))
         site = work.sites.get(call.path) or Site(call)
         before = len(site.ops)
         site.split, site.regroup = names, verdict.regroup

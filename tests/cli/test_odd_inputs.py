@@ -23,7 +23,7 @@ TINY: dict[str, Any] = {
     "num_key_value_heads": 2,
     "vocab_size": 128,
 }
-COMMANDS = ["plan", "verify", "emit", "bench", "serve"]
+COMMANDS = ["plan", "verify", "emit", "report", "bench", "serve"]
 Told = tuple[int, str, str]
 
 
@@ -139,7 +139,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Told]:
 @pytest.mark.parametrize(
     ("made", "told", "command"),
     [(*case, command) for case in CASES for command in COMMANDS]
-    + [(*case, command) for case in WEIGHTS for command in ("plan", "bench", "serve")],
+    + [(*case, command) for case in WEIGHTS for command in ("plan", "report", "bench", "serve")],
 )
 def test_told_at_once(
     made: Callable[[Path], Path], told: str, command: str, tmp_path: Path, run: Callable[..., Told]
@@ -150,7 +150,7 @@ def test_told_at_once(
     assert told in err
 
 
-@pytest.mark.parametrize("command", ["plan", "verify", "emit", "serve"])
+@pytest.mark.parametrize("command", ["plan", "verify", "emit", "report", "serve"])
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -170,7 +170,7 @@ def test_a_configuration_that_cannot_be(
     assert told in err
 
 
-@pytest.mark.parametrize("command", ["plan", "verify", "emit"])
+@pytest.mark.parametrize("command", ["plan", "verify", "emit", "report"])
 @pytest.mark.parametrize("layers", [0, -3])
 def test_no_layers(command: str, layers: int, tmp_path: Path, run: Callable[..., Told]) -> None:
     code, out, err = run(command, folder(tmp_path / "model", TINY | {"num_hidden_layers": layers}))
@@ -185,7 +185,7 @@ def test_one_layer(tmp_path: Path, run: Callable[..., Told]) -> None:
     assert "--pp 1\n" in out
 
 
-@pytest.mark.parametrize("command", ["plan", "verify", "emit", "serve"])
+@pytest.mark.parametrize("command", ["plan", "verify", "emit", "report", "serve"])
 @pytest.mark.parametrize("name", ["no_such_type", "org/no-such-name", "", " ", "../nowhere", "\x00", "a" * 300])
 def test_nothing_of_that_name(command: str, name: str, run: Callable[..., Told]) -> None:
     code, out, err = run(command, name)
