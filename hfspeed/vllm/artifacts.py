@@ -1,9 +1,33 @@
-"""Compiled artifacts that vLLM has saved and would not load: private in vLLM, and gone when it loads them itself."""
+"""What vLLM keeps to itself about compiling: ahead of time, as one graph, and loaded again at the next start."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
+
+from hfspeed.vllm.versions import compiles
+
+
+def whole_graphs(vllm_config: Any) -> bool:
+    """Whether the model is compiled ahead of time, as one graph that vLLM does not cut: so it is on CPUs."""
+    from vllm import envs
+    from vllm.platforms import current_platform
+
+    ahead = bool(envs.VLLM_USE_AOT_COMPILE) and vllm_config.compilation_config.backend == "inductor"
+    return compiles(vllm_config) and current_platform.is_cpu() and ahead
+
+
+def call_directly(layer: Any) -> None:
+    """Let an attention layer of vLLM's compute at once, because what calls it is an operation already."""
+    layer.use_direct_call = True
+
+
+def register_op(function: Callable[..., Any], shapes: Callable[..., Any]) -> None:
+    """Make ``function`` an operation ``torch.ops.vllm.<its name>``, which writes to nothing it is given."""
+    from vllm.utils.torch_utils import direct_register_custom_op
+
+    direct_register_custom_op(op_name=function.__name__, op_func=function, mutates_args=[], fake_impl=shapes)
 
 
 def load_compiled(served: type) -> None:

@@ -18,6 +18,7 @@ class Site:
         quant_config: how linears are quantised, or ``None``.
         above: prefix of the model's own names; empty but for drafts of another model.
         states: holders of states by name, as builders make them.
+        apart: decoder layers are compiled apart; see `hfspeed.vllm.regions`.
         rank / ranks: this process's place in the tensor-parallel group.
     """
 
@@ -28,6 +29,7 @@ class Site:
     rank: int
     ranks: int
     states: dict[str, Any] = field(default_factory=dict)
+    apart: bool = False
 
     def parent(self, path: str) -> tuple[nn.Module, str]:
         """The module that holds ``path``, and its last name."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from hfspeed.plan import Attention
 from hfspeed.plan.keywords import consume
 from hfspeed.plan.shares import span
 from hfspeed.refusal import Reason, Refusal, Refused
+from hfspeed.vllm.artifacts import call_directly, register_op
 from hfspeed.vllm.site import Site
 from hfspeed.vllm.versions import cache_without_window, kernel_head_size
 
@@ -24,11 +27,12 @@ class InterfaceAttention(Layer):
 
     is_hfspeed_attention = True
 
-    def __init__(self, op: Attention, *, value_size: int, **settings: Any) -> None:
+    def __init__(self, op: Attention, *, value_size: int, apart: bool, **settings: Any) -> None:
         super().__init__(**settings)
         self.op = op
         self.value_size = value_size
         self.repeats = self.num_heads // self.num_kv_heads
+        self.register_buffer("number", _numbered(self) if apart else None, persistent=False)
 
     def forward(
         self,
@@ -57,7 +61,7 @@ class InterfaceAttention(Layer):
             raise Refused(_masked(self.op))
         consume(self.op, keywords)
         flat = [_flat(_padded(tensor, self.head_size)) for tensor in (query, key, value)]
-        out = super().forward(*flat)
+        out = super().forward(*flat) if self.number is None else torch.ops.vllm.hfspeed_attention(*flat, self.number)
         out = out.view(1, -1, self.num_heads, self.head_size)
         return (out[..., : self.value_size] if self.head_size > self.value_size else out), None
 
@@ -100,6 +104,7 @@ def attention(op: Attention, site: Site) -> None:
         InterfaceAttention(
             op,
             value_size=op.value_size,
+            apart=site.apart,
             num_heads=own[0],
             head_size=kernel_head_size(op.head_size),
             scale=op.scale,
@@ -114,6 +119,40 @@ def attention(op: Attention, site: Site) -> None:
         for turn in range(op.calls)
     ]
     module.attn = layers[0] if op.calls == 1 else Turns(layers)
+
+
+def hfspeed_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, number: torch.Tensor
+) -> torch.Tensor:
+    """Attention of the layer ``number``, ``[]``: vLLM's own forward, on tensors as `_flat` lays them out.
+
+    vLLM's operation is told a name, so that equal layers differ in compiled graphs. This one is told by a tensor.
+    """
+    layer = _NUMBERED[int(number)]
+    out: torch.Tensor = Layer.forward(layer, query, key, value)
+    return out
+
+
+def _like_query(
+    query: torch.Tensor,
+    key: torch.Tensor,  # noqa: ARG001  one signature
+    value: torch.Tensor,  # noqa: ARG001
+    number: torch.Tensor,  # noqa: ARG001
+) -> torch.Tensor:
+    return torch.empty_like(query, memory_format=torch.contiguous_format)
+
+
+_NUMBERED: weakref.WeakValueDictionary[int, InterfaceAttention] = weakref.WeakValueDictionary()
+_COUNT = itertools.count()
+register_op(hfspeed_attention, _like_query)
+
+
+def _numbered(layer: InterfaceAttention) -> torch.Tensor:
+    """The number by which the operation finds ``layer``, ``[]``."""
+    call_directly(layer)
+    number = next(_COUNT)
+    _NUMBERED[number] = layer
+    return torch.tensor(number)
 
 
 def cache_name(path: str) -> str:

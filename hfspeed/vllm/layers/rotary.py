@@ -23,12 +23,7 @@ class Rotation(RotaryEmbedding):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Query and key, turned; shapes as `Rotary` says."""
         both = once(cos, self.op.table), once(sin, self.op.table)
-        first, second = (
-            None if one is None else turned(one, *both, tokens=self.op.tokens, interleaved=self.op.interleaved)
-            for one in (query, key)
-        )
-        assert first is not None
-        return first, second
+        return self._plainly(query, *both), None if key is None else self._plainly(key, *both)
 
     def forward_cuda(
         self, query: torch.Tensor, key: torch.Tensor | None, cos: torch.Tensor, sin: torch.Tensor
@@ -48,6 +43,12 @@ class Rotation(RotaryEmbedding):
 
     forward_cpu = forward_cuda
     forward_hip = forward_cuda
+
+    def _plainly(self, value: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """One of the two, turned by plain operations, and laid out token by token, as attention reads it."""
+        laid = value.transpose(1, 2) if self.op.tokens == 2 else value
+        whole = turned(laid, cos, sin, tokens=1, interleaved=self.op.interleaved)
+        return whole.transpose(1, 2) if self.op.tokens == 2 else whole
 
     def _flat(self, value: torch.Tensor) -> torch.Tensor:
         """``[tokens, heads * size]``, in memory that may be written over."""

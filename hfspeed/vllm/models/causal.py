@@ -30,6 +30,7 @@ from hfspeed.vllm.layers.embed import tie
 from hfspeed.vllm.logits import Logits
 from hfspeed.vllm.materialise import materialise, move_values
 from hfspeed.vllm.models.refusing import not_served
+from hfspeed.vllm.regions import Regions, divides
 from hfspeed.vllm.site import Site
 from hfspeed.vllm.stages import carried, cut, empty_tensors
 from hfspeed.vllm.startup import story
@@ -63,13 +64,15 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         layout.check(self.plan, ranks=parallel.tensor_parallel_size, stages=parallel.pipeline_parallel_size)
         layout.check_length(self.plan, vllm_config.model_config.max_model_len, vllm_config.model_config.hf_text_config)
         self._check_kind()
-        mark_compile_key(vllm_config, prepared.digest)
+        apart = divides(self.plan, vllm_config)
+        mark_compile_key(vllm_config, prepared.digest + "-regions" * apart)
         self._name_for_vllm(vllm_config, prepared.author)
         self.loader = Loader(
             self.plan, prepared.author, strict=vllm_config.load_config.load_format != "dummy"
         )
-        _build(prepared, vllm_config, prefix)
+        _build(prepared, vllm_config, prefix, apart=apart)
         self._adopt(prepared.author)
+        self.regions = Regions(self.plan, self, divides=apart)
         self.last_stage = bool(get_pp_group().is_last_rank)
         self.make_empty_intermediate_tensors = empty_tensors(self.plan.size)
         names = self.plan.wrapper.keywords
@@ -129,6 +132,10 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         """Fill the parameters from checkpoint tensors; the names of those that were filled."""
         return self.loader.load(self, weights)
 
+    def aot_compile(self, *args: Any, **keywords: Any) -> Any:
+        """As vLLM's, layer by layer where equal layers can share what is compiled."""
+        return self.regions.compiled(super().aot_compile, *args, **keywords)  # type: ignore[misc]
+
     def _check_kind(self) -> None:
         """What vLLM was told of states must be true: else it would give them no room, and forget them."""
         told = ("Hybrid" if getattr(self, "is_hybrid", False) else "") or (
@@ -171,11 +178,11 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
 load_compiled(TransformersForCausalLM)
 
 
-def _build(prepared: Prepared, vllm_config: Any, prefix: str) -> None:
+def _build(prepared: Prepared, vllm_config: Any, prefix: str, *, apart: bool) -> None:
     """Turn the author's module into what the plan says, on this rank and stage."""
     author, plan = prepared.author, prepared.plan
     rank, ranks = get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size()
-    site = Site(author, vllm_config, vllm_config.quant_config, prefix, rank, ranks)
+    site = Site(author, vllm_config, vllm_config.quant_config, prefix, rank, ranks, apart=apart)
     device = torch.get_default_device()
     move_values(author, device)
     absent = cut(plan, author)
