@@ -95,7 +95,7 @@ def key_for(subject: Subject) -> str:
         "file": str(subject.file),
         "config": json.dumps(config, sort_keys=True, default=str),
         "code": {str(file): _hash(file.read_bytes()) for file in code_of(subject)},
-        "hfspeed": _own_code(),
+        "hfspeed": own_code(),
         "off": switched_off(),
         "versions": {name: importlib.metadata.version(name) for name in ("transformers", "torch")},
     }
@@ -122,7 +122,7 @@ def _file_of(cls: type[Any]) -> str | None:
 
 
 @cache
-def _own_code() -> str:
+def own_code() -> str:
     """A hash of hfspeed itself: between two releases a version says nothing."""
     root = Path(inspect.getfile(hfspeed)).parent
     digest = hashlib.sha256()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
+
+import torch
 
 from hfspeed.vllm.versions import compiles
 
@@ -18,16 +21,43 @@ def whole_graphs(vllm_config: Any) -> bool:
     return compiles(vllm_config) and current_platform.is_cpu() and ahead
 
 
+@contextlib.contextmanager
+def equal_graphs_only() -> Iterator[None]:
+    """Let torch share what it compiled of a region with another one only if their graphs are equal in every word.
+
+    torch compares the values that operations are called with, and not the names of the parameters they are for.
+    """
+    from torch._dynamo.variables import higher_order_ops
+
+    theirs = higher_order_ops.are_same_graph_modules
+
+    def equal(name: str, one: Any, other: Any, fake_mode: Any) -> bool:
+        return _words(one) == _words(other) and bool(theirs(name, one, other, fake_mode))
+
+    with patch.object(higher_order_ops, "are_same_graph_modules", equal):
+        yield
+
+
+def _words(graph: Any) -> list[tuple[str, str, str]]:
+    """What each node of a graph calls, and how its arguments are laid out."""
+    found = []
+    for node in graph.graph.nodes:
+        _, layout = torch.utils._pytree.tree_flatten((node.args, node.kwargs))
+        found.append((node.op, str(node.target) if node.op == "call_method" else "", str(layout)))
+    return found
+
+
 def call_directly(layer: Any) -> None:
     """Let an attention layer of vLLM's compute at once, because what calls it is an operation already."""
     layer.use_direct_call = True
 
 
-def register_op(function: Callable[..., Any], shapes: Callable[..., Any]) -> None:
+def operation(function: Callable[..., Any], shapes: Callable[..., Any]) -> Any:
     """Make ``function`` an operation ``torch.ops.vllm.<its name>``, which writes to nothing it is given."""
     from vllm.utils.torch_utils import direct_register_custom_op
 
     direct_register_custom_op(op_name=function.__name__, op_func=function, mutates_args=[], fake_impl=shapes)
+    return getattr(torch.ops.vllm, function.__name__)
 
 
 def load_compiled(served: type) -> None:
@@ -37,7 +67,6 @@ def load_compiled(served: type) -> None:
     Where another backend compiles, as on CPUs, it then gives up and compiles again at every start. Those functions
     have nothing to finish, so they are given a step that does nothing.
     """
-    import torch
     from vllm.compilation import decorators
 
     theirs = decorators._try_load_aot_compiled_fn

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import nn
+from torch._dynamo.exc import TorchDynamoException
 from torch.compiler import nested_compile_region
+from vllm.logger import init_logger
 
+from hfspeed.errors import HfspeedError
 from hfspeed.plan import Attention, Column, Gated, Heads, Keep, Local, Norm, Op, Plan, Rotary, Row, Stacked, Whole
-from hfspeed.vllm.artifacts import whole_graphs
+from hfspeed.vllm.artifacts import equal_graphs_only, whole_graphs
 from hfspeed.vllm.stages import Elsewhere
 
+logger = init_logger("vllm.hfspeed")
 VARIABLE = "HFSPEED_REGIONS"
 """``off`` compiles the whole model as one piece."""
 KNOWN = (Attention, Column, Gated, Heads, Keep, Local, Norm, Rotary, Row, Stacked, Whole)
@@ -43,6 +49,9 @@ def _known(op: Op) -> bool:
 class Regions:
     """The decoder layers of one model, each of which a compiler may take for a region.
 
+    torch would share what it traced of one layer with the next after looking at guards alone, and some modules
+    (`torch.nn.Identity`) have none. So every layer is traced, and shares what is compiled with layers of equal graphs.
+
     Args:
         plan: what was decided.
         root: the model as it is served, built.
@@ -50,30 +59,37 @@ class Regions:
     """
 
     def __init__(self, plan: Plan, root: nn.Module, *, divides: bool) -> None:
+        self.name = plan.architecture
         self.layers = list(_layers(plan, root)) if divides else []
-        self._mark()
+        rest = plan.stages.rest if plan.stages is not None and plan.stages.tuple_output else None
+        for number, layer in enumerate(self.layers):
+            layer.__dict__["region"] = number  # no tensor, so not through `nn.Module.__setattr__`
+            kind: Any = type(layer)
+            layer.__class__ = _region(kind, rest)
 
     def compiled(self, compile_: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
         """What ``compile_`` gives: of a model with regions, or as one piece if the compiler refuses them.
 
-        A layer that gives back what it was given, or that changes something beside tensors, is no region.
+        A layer that gives back what it was given is no region, for example.
+
+        Raises:
+            HfspeedError: the author's code cannot be compiled at all.
         """
+        if self.layers:
+            try:
+                with equal_graphs_only():
+                    return compile_(*args, **keywords)
+            except (RuntimeError, AssertionError, NotImplementedError) as why:
+                logger.info("decoder layers are compiled as one piece, because they cannot be apart: %s", why)
+            for layer in self.layers:
+                layer.__class__ = type(layer).__mro__[1]
+            self.layers = []
+            torch.compiler.reset()
         try:
             return compile_(*args, **keywords)
-        except (RuntimeError, AssertionError, NotImplementedError):
-            if not self.layers:
-                raise
-        self._unmark()
-        return compile_(*args, **keywords)
-
-    def _mark(self) -> None:
-        for layer in self.layers:
-            layer.__class__ = _region(type(layer))
-
-    def _unmark(self) -> None:
-        for layer in self.layers:
-            layer.__class__ = type(layer).__mro__[1]
-        self.layers = []
+        except TorchDynamoException as error:
+            said = str(error).partition("\n")[0]
+            raise HfspeedError(f"{self.name} cannot be compiled ({said}); pass --enforce-eager") from error
 
 
 def _layers(plan: Plan, root: nn.Module) -> Iterator[nn.Module]:
@@ -84,7 +100,34 @@ def _layers(plan: Plan, root: nn.Module) -> Iterator[nn.Module]:
 
 
 @functools.cache
-def _region(kind: type[nn.Module]) -> type[nn.Module]:
-    """``kind``, whose forward is a region."""
-    found = {"forward": nested_compile_region(kind.forward, max_reuse_entries=4096), "__module__": kind.__module__}
-    return type(kind.__name__, (kind,), found)
+def _region(kind: Any, rest: int | None) -> type[Any]:
+    """``kind``, whose forward is a region.
+
+    Args:
+        kind: the class of a layer.
+        rest: how many values beside the first the layer returns in a tuple, all of them ``None``; ``None``: it
+            returns the first alone.
+    """
+    theirs = kind.forward
+
+    def region(self: Any, *args: Any, **keywords: Any) -> Any:
+        out = theirs(self, *args, **keywords)
+        if rest is None:
+            return out
+        if any(one is not None for one in out[1:]):
+            raise RuntimeError(f"{kind.__name__} returns more than its first value")
+        return out[0]
+
+    apart = nested_compile_region(region, max_reuse_entries=sys.maxsize, reuse_hash_fn=_number)
+
+    def forward(self: Any, *args: Any, **keywords: Any) -> Any:
+        first = apart(self, *args, **keywords)
+        return first if rest is None else (first, *[None] * rest)
+
+    return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
+
+
+def _number(layer: Any, *_: Any, **__: Any) -> int:
+    """By this torch tells what it has traced already; no two layers of a model have the same."""
+    number: int = layer.region
+    return number

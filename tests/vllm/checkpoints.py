@@ -29,6 +29,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama_tied": ("LlamaForCausalLM", {"tie_word_embeddings": True}),
     "llama_one_kv": ("LlamaForCausalLM", {"num_key_value_heads": 1}),
     "qwen3": ("Qwen3ForCausalLM", {}),
+    "qwen3_deep": ("Qwen3ForCausalLM", {"num_hidden_layers": 6}),
     "olmo2": ("Olmo2ForCausalLM", {"num_key_value_heads": 1}),
     "gemma2": (
         "Gemma2ForCausalLM",
@@ -81,6 +82,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "BambaForCausalLM",
         {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 16}
         | {"attn_layer_indices": [1]},
+    ),
+    "modernbert_decoder": (
+        "ModernBertDecoderForCausalLM",
+        {"hidden_size": 128, "local_attention": 32, "norm_eps": 0.02}
+        | {"layer_types": ["full_attention", "sliding_attention"]},
     ),
     "lfm2": ("Lfm2ForCausalLM", {"layer_types": ["conv", "full_attention"], "norm_eps": 0.02}),
     "falcon_mamba": ("FalconMambaForCausalLM", {"state_size": 4, "intermediate_size": ...}),

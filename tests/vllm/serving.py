@@ -89,6 +89,7 @@ def answers(
     measured: bool = False,
     repeats: int = 1,
     lora: str = "",
+    counts: bool = False,
     **settings: Any,
 ) -> dict[str, Any]:
     from vllm import LLM, SamplingParams
@@ -105,6 +106,7 @@ def answers(
     }
     if measured:
         defaults["worker_extension_cls"] = "measuring.Extension"
+    nothing = graphs() if counts else {}
     llm = LLM(model=str(checkpoint), **(defaults | settings))
     answer: dict[str, Any] = {"served": llm.apply_model(served)}
     if measured:
@@ -116,6 +118,10 @@ def answers(
     sampling = SamplingParams(max_tokens=length, temperature=0, logprobs=1, ignore_eos=True, detokenize=False)
     prompts = [{"prompt_token_ids": one["prompt"]} for one in wanted]
     request = LoRARequest("one", 1, lora) if lora else None
+    started = {name: number - nothing[name] for name, number in graphs().items()} if counts else {}
+    if counts:
+        llm.generate(prompts[:1], sampling, use_tqdm=False)  # vLLM compiles a helper of its sampler now
+    before = graphs() if counts else {}
     for _ in range(repeats):
         outputs = llm.generate(prompts, sampling, use_tqdm=False, lora_request=request)
     apart, tokens, gaps = 0.0, True, []
@@ -129,6 +135,9 @@ def answers(
         same = [a == b for a, b in zip(got.token_ids, one["tokens"], strict=True)]
         alike = same.index(False) + 1 if False in same else len(same)  # behind it the prompts differ
         gaps += [abs(a - b) for a, b in zip(chosen[:alike], one["logprobs"], strict=False)]
+    if counts:
+        later = {name: number - before[name] for name, number in graphs().items()}
+        answer |= {"compiled": started, "later": later, "layers": len(llm.apply_model(layers)[0])}
     cached = sum(output.num_cached_tokens or 0 for output in outputs)
     mean = sum(gaps) / len(gaps)
     return answer | {"tokens": tokens, "apart": apart, "mean": mean, "cached": cached, "got": got_all}
@@ -136,3 +145,20 @@ def answers(
 
 def served(model: Any) -> str:
     return f"{type(model).__module__}.{type(model).__name__}"
+
+
+def layers(model: Any) -> list[str]:
+    return [type(layer).__name__ for layer in model.get_submodule(model.plan.stages.layers)]
+
+
+def graphs() -> dict[str, int]:
+    """What torch has compiled so far: whole graphs, the breaks in them, and pieces that layers may share."""
+    import torch._inductor.metrics as inductor
+    from torch._dynamo.utils import compilation_time_metrics, counters
+
+    return {
+        "graphs": counters["stats"]["unique_graphs"],
+        "breaks": sum(counters["graph_break"].values()),
+        "traced": len(compilation_time_metrics.get("invoke_subgraph_trace", ())),
+        "kernels": inductor.generated_kernel_count,
+    }

@@ -17,7 +17,7 @@ from hfspeed.plan import Attention
 from hfspeed.plan.keywords import consume
 from hfspeed.plan.shares import span
 from hfspeed.refusal import Reason, Refusal, Refused
-from hfspeed.vllm.artifacts import call_directly, register_op
+from hfspeed.vllm.artifacts import call_directly, operation
 from hfspeed.vllm.site import Site
 from hfspeed.vllm.versions import cache_without_window, kernel_head_size
 
@@ -61,7 +61,7 @@ class InterfaceAttention(Layer):
             raise Refused(_masked(self.op))
         consume(self.op, keywords)
         flat = [_flat(_padded(tensor, self.head_size)) for tensor in (query, key, value)]
-        out = super().forward(*flat) if self.number is None else torch.ops.vllm.hfspeed_attention(*flat, self.number)
+        out = super().forward(*flat) if self.number is None else ATTEND(*flat, self.number)
         out = out.view(1, -1, self.num_heads, self.head_size)
         return (out[..., : self.value_size] if self.head_size > self.value_size else out), None
 
@@ -144,7 +144,7 @@ def _like_query(
 
 _NUMBERED: weakref.WeakValueDictionary[int, InterfaceAttention] = weakref.WeakValueDictionary()
 _COUNT = itertools.count()
-register_op(hfspeed_attention, _like_query)
+ATTEND = operation(hfspeed_attention, _like_query)
 
 
 def _numbered(layer: InterfaceAttention) -> torch.Tensor:

@@ -21,6 +21,7 @@ from vllm.sequence import IntermediateTensors
 
 from hfspeed.errors import HfspeedError
 from hfspeed.plan import Embed, Head, Plan
+from hfspeed.planner.cache import own_code
 from hfspeed.planner.wrapper import name_of
 from hfspeed.vllm import layout
 from hfspeed.vllm.artifacts import load_compiled
@@ -65,7 +66,7 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         layout.check_length(self.plan, vllm_config.model_config.max_model_len, vllm_config.model_config.hf_text_config)
         self._check_kind()
         apart = divides(self.plan, vllm_config)
-        mark_compile_key(vllm_config, prepared.digest + "-regions" * apart)
+        mark_compile_key(vllm_config, f"{prepared.digest} {own_code()}" + " by layer" * apart)
         self._name_for_vllm(vllm_config, prepared.author)
         self.loader = Loader(
             self.plan, prepared.author, strict=vllm_config.load_config.load_format != "dummy"
@@ -134,7 +135,7 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
 
     def aot_compile(self, *args: Any, **keywords: Any) -> Any:
         """As vLLM's, layer by layer where equal layers can share what is compiled."""
-        return self.regions.compiled(super().aot_compile, *args, **keywords)  # type: ignore[misc]
+        return self.regions.compiled(super().aot_compile, *args, **keywords)
 
     def _check_kind(self) -> None:
         """What vLLM was told of states must be true: else it would give them no room, and forget them."""
