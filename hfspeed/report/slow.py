@@ -15,6 +15,23 @@ from hfspeed.plan import paths
 from hfspeed.refusal import Place, Refusal
 from hfspeed.report.sides import coloured
 
+WANTED = {
+    "tensor": "splitting over ranks",
+    "stages": "cutting into stages",
+    "declared plan": "the plan in the configuration",
+    "heads": "query, key and value as one product",
+    "packed_heads": "query, key and value as one product",
+    "gated": "activation and product in one kernel",
+    "packed_gated": "activation and product in one kernel",
+    "siblings": "projections of one input as one product",
+    "rms_norm": "the norm in one kernel",
+    "rotary": "turning by position in one kernel",
+    "positions": "a table of what follows from positions",
+    "experts": "experts in one kernel",
+    "proof": "what could not be proven",
+}
+"""What a refusal is of, in words; others are told as they are."""
+
 
 @dataclass(frozen=True)
 class Excerpt:
@@ -68,7 +85,7 @@ def _told(found: list[Refusal]) -> Slow:
     finding = lent(rule, first, first.place or Place("", 1), fatal=False)
     place = f"{short(first.place.file)}:{first.place.line}" if first.place else ""
     return Slow(
-        wanted=first.wanted,
+        wanted=WANTED.get(first.wanted, first.wanted),
         where=", ".join(paths.merge(one.module for one in found if one.module)),
         found=first.found,
         cost=finding.cost,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,8 @@ def test_the_other_colours(browser: Any, files: dict[str, Path], scheme: str) ->
 def test_every_section_by_its_link(browser: Any, files: dict[str, Path]) -> None:
     page, _ = opened(browser, files["page.html"], PHONE, "light")
     links = page.locator("nav a")
+    boxes = [links.nth(at).bounding_box() for at in range(links.count())]
+    assert all(one["x"] + one["width"] <= other["x"] + 1 for one, other in pairwise(boxes))
     for at in range(links.count()):
         name = links.nth(at).get_attribute("href")
         links.nth(at).click()

@@ -41,6 +41,32 @@ def test_a_split_input_is_gathered_and_the_own_share_kept(
         torch.testing.assert_close(split(shares[rank]), layer(whole)[..., start * 3 : stop * 3])
 
 
+@pytest.mark.parametrize("ranks", [1, 3, 4, 7])
+def test_a_token_table_goes_over_any_number_of_ranks(
+    serving: ModuleType, monkeypatch: pytest.MonkeyPatch, ranks: int
+) -> None:
+    """Every row is on one rank, and all ranks hold as much as arithmetic says."""
+    from vllm.model_executor.layers import vocab_parallel_embedding as theirs
+
+    from hfspeed.plan import Embed, Head
+    from hfspeed.plan.places import rows
+    from hfspeed.vllm.layers.embed import embed, head
+
+    monkeypatch.setattr(theirs, "get_tensor_model_parallel_world_size", lambda: ranks)
+    made: list[Any] = []
+    site: Any = SimpleNamespace(quant_config=None, ranks=ranks, prefix=str, put=lambda _, layer: made.append(layer))
+    covered = []
+    for rank in range(ranks):
+        monkeypatch.setattr(theirs, "get_tensor_model_parallel_rank", lambda rank=rank: rank)
+        embed(Embed("table", 250, 8), site)
+        head(Head("head", 250, 8, True), site)
+        for layer in made[-2:]:
+            assert layer.weight.shape == (rows(250, ranks) // ranks, 8)
+        own = made[-1].shard_indices
+        covered += range(own.org_vocab_start_index, own.org_vocab_end_index)
+    assert covered == list(range(250))
+
+
 def test_one_rank_needs_no_gathering(serving: ModuleType) -> None:
     from hfspeed.vllm.layers.norm import gather
 
