@@ -12,9 +12,11 @@ from typing import Any
 
 from hfspeed.errors import HfspeedError, RefusedError, UsageError
 from hfspeed.plan import Experts, Plan, laws
+from hfspeed.plan.holdings_text import able
 from hfspeed.plan.lines import KINDS
+from hfspeed.plan.sizes import sizes
 from hfspeed.plan.text import refused
-from hfspeed.refusal import Refusal
+from hfspeed.refusal import Place, Refusal
 
 WANTED: Mapping[str, frozenset[str]] = {
     "heads": frozenset({"heads", "packed_heads", "siblings"}),
@@ -106,8 +108,9 @@ def _kinds(plan: Plan, wanted: Mapping[str, int]) -> Iterator[Loss]:
 
 def _layouts(plan: Plan, tp: list[int], pp: list[int], ep: list[int]) -> Iterator[Loss]:
     for ranks in tp:
-        if broken := laws.once(laws.division(plan, ranks)):
-            yield _told(f"cannot be split over {ranks} ranks", plan, broken, "tensor")
+        if [*laws.division(plan, ranks)]:
+            axis = sizes(plan)[0]
+            yield _told(f"cannot be split over {ranks} ranks, only over {able(axis)}", plan, axis.why, "tensor")
     for stages in pp:
         if broken := laws.once(laws.partition(plan, stages)):
             yield _told(f"cannot be cut into {stages} stages", plan, broken, "stages", "pipeline")
@@ -117,7 +120,7 @@ def _layouts(plan: Plan, tp: list[int], pp: list[int], ep: list[int]) -> Iterato
             yield _told(f"has no experts for {spread} ranks", plan, [f"layers have {fewest} experts"], "experts")
 
 
-def _told(what: str, plan: Plan, broken: list[str], *wanted: str) -> Loss:
+def _told(what: str, plan: Plan, broken: Iterable[str], *wanted: str) -> Loss:
     refusals = tuple(one for one in plan.refusals if one.wanted in wanted)
     return (what if refusals else f"{what}: {'; '.join(broken)}"), refusals
 
@@ -128,11 +131,16 @@ def _message(name: str, why: str, refusals: Iterable[Refusal]) -> str:
 
 
 def _near(refusal: Refusal) -> Refusal:
-    """The same, its file told from the current folder where it lies below."""
-    place = refusal.place
-    if place is None or not Path(place.file).is_relative_to(Path.cwd()):
-        return refusal
-    return replace(refusal, place=replace(place, file=str(Path(place.file).relative_to(Path.cwd()))))
+    """The same with the linter's remedy, and its file told from the current folder where it lies below."""
+    from hfspeed.lint.rule import lent
+    from hfspeed.lint.rules import by_reason
+
+    place, rule = refusal.place, by_reason()[refusal.reason]
+    finding = lent(rule, refusal, place or Place("", 1), fatal=False)
+    remedy = f"{finding.help} (hfspeed rule {rule.code})" if finding.help else f"hfspeed rule {rule.code}"
+    if place is not None and Path(place.file).is_relative_to(Path.cwd()):
+        place = replace(place, file=str(Path(place.file).relative_to(Path.cwd())))
+    return replace(refusal, place=place, help=remedy)
 
 
 def _prove(subject: Any, plan: Plan, tp: list[int], pp: list[int], ep: list[int]) -> None:
