@@ -147,6 +147,4 @@ def able(one: Sizes) -> str:
 
 def _axis(one: Sizes) -> list[str]:
     more = f" (up to {one.limit} looked at)" if one.flag == "--tp" else ""
-    if len(one.able) == one.limit and one.flag == "--tp":
-        return [f"{one.flag} {able(one)}{more}"]
     return [f"{one.flag} {able(one)}{more}", *(f"  {line}" for line in one.why)]

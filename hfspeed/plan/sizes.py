@@ -52,7 +52,9 @@ def _tensor(plan: Plan, group: tuple[int, int], quantised: frozenset[str]) -> Si
             ruled.setdefault(f"{', '.join(paths.merge(paths_of.get(path, [path])))}: {why}", set()).add(ranks)
     out: set[int] = set().union(*ruled.values()) if ruled else set()
     able = tuple(number for number in range(1, LIMIT + 1) if number not in out)
-    return Sizes("--tp", able, LIMIT, tuple(_needed(ruled)))
+    whole = not any(isinstance(op, Column | Row | Experts) or getattr(op, "split", False) for op in few)
+    told = ("no layer is split, so every rank holds all of them",) if whole else tuple(_needed(ruled))
+    return Sizes("--tp", able, LIMIT, told)
 
 
 def _ruled(plan: Plan, ranks: int, group: tuple[int, int], quantised: frozenset[str]) -> Iterator[tuple[str, str]]:

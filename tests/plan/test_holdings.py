@@ -178,6 +178,9 @@ def test_possible(plan):
     alone = sizes(dataclasses.replace(plan, tensor=False, stages=None))
     assert [one.able for one in alone] == [(1,)] * 3
     assert alone[0].why == ("the plan does not say why",)
+    whole = sizes(dataclasses.replace(plan, ops=(Keep("a"), Norm("b", 8, 1e-5, "plain"))))[0]
+    assert whole.able == tuple(range(1, 65))
+    assert whole.why == ("no layer is split, so every rank holds all of them",)
 
 
 def test_every_cause_is_told(plan):
