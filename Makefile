@@ -2,6 +2,7 @@
 #
 # EXTRAS: what to install. On a machine with a GPU: make demo EXTRAS=vllm,demo,dev,docs
 # ZOO: families, @groups and options for `make zoo`, for instance ZOO="--ranks 2 @dense" or ZOO="--checkpoints FOLDER"
+# PLANS: configuration classes and options for `make plans`
 # PIP_FLAGS: given to every `pip install`, for instance to say where torch for CPUs is.
 
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
@@ -9,13 +10,14 @@ EXTRAS ?= cpu,demo,dev,docs
 PIP_FLAGS ?=
 PYTEST_FLAGS ?=
 ZOO ?=
+PLANS ?=
 SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test agreement fuzz lint zoo docs serve-docs clean
+.PHONY: help demo test agreement fuzz lint zoo plans docs serve-docs clean
 
 help:
 	@echo "make demo    set up, then serve an annotated model with vLLM and ask it something"
@@ -24,6 +26,7 @@ help:
 	@echo "make agreement   plan every family of transformers, and compare with what the linter says"
 	@echo "make fuzz    a hundred thousand broken files through the linter"
 	@echo "make zoo     serve a tiny checkpoint of every family, and show what changed since the last run"
+	@echo "make plans   hold every parallel plan that transformers carries against the one found from code"
 	@echo "make docs    build the documentation into site/"
 	@echo "make clean   remove .venv, caches and what the demo wrote"
 
@@ -52,6 +55,11 @@ lint: $(READY)
 # Three kinds of results: exact, refused with a reason, different. The last is a fault, and the exit status says so.
 zoo: $(READY)
 	$(BIN)/python tests/zoo $(ZOO)
+
+# One JSON file per configuration class in .plans/; a quarter of an hour or so. The exit status is 1 if one by hand is right
+# and ours is not. PLANS: configuration classes, --new to leave out those with a result, --output FOLDER.
+plans: $(READY)
+	$(BIN)/python tests/plans $(PLANS)
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

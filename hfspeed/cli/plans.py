@@ -11,7 +11,8 @@ import typer
 from hfspeed.errors import UsageError
 
 if TYPE_CHECKING:
-    from hfspeed.planner.styled import Derived, Looked
+    from hfspeed.planner.looked import Looked
+    from hfspeed.planner.styled import Derived
 
 
 def check(name: str, *, trust: bool, tp: int, pp: int, ep: int) -> None:
@@ -61,7 +62,8 @@ def _found(name: str, trust: bool) -> tuple[Looked, Derived]:
     from rich.console import Console
 
     from hfspeed.planner.load import load
-    from hfspeed.planner.styled import derive, look
+    from hfspeed.planner.looked import look
+    from hfspeed.planner.styled import derive
 
     with Console(stderr=True).status(f"planning {name}, on simulated ranks"):
         seen = look(load(name, trust_remote_code=trust))

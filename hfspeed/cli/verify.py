@@ -31,6 +31,12 @@ def verify(
         str | None, typer.Option("--ep", metavar="N,…", help="Numbers of ranks that hold whole experts.")
     ] = None,
     dtype: Annotated[str, typer.Option("--dtype", metavar="TYPE,…", help="What to compute in.")] = "float64",
+    train: Annotated[
+        bool, typer.Option("--train", help="Also run the plans of transformers' styles, forward and backward.")
+    ] = False,
+    mutants: Annotated[
+        bool, typer.Option("--mutants", help="With --train: also run wrong plans, each of which must be caught.")
+    ] = False,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
     ] = False,
@@ -50,7 +56,8 @@ def verify(
     progress = Console(stderr=True)
     try:
         with progress.status(f"planning {model}, shrunken"):
-            plan, small = small_plan(load(model, trust_remote_code=trust_remote_code))
+            subject = load(model, trust_remote_code=trust_remote_code)
+            plan, small = small_plan(subject, ranks=max(ranks or [2]), stages=max(stages or [2]))
         for count in _numbers(ep, "--ep") or []:
             possible(plan, ranks=1, stages=1, spread=count)
         for kind, (count, cut) in product(dtypes, _cases(plan, ranks, stages)):
@@ -61,6 +68,11 @@ def verify(
             with progress.status(f"{kind}, {count} ranks of whole experts"):
                 proofs = _proven(plan, small.model, count, 1, kind, spread=True)
             print(_equal(proofs, count, 1, kind, spread=True))
+        if train or mutants:
+            from hfspeed.cli.trained import trained
+
+            asked = {"tp": ranks or [], "pp": stages or [], "ep": _numbers(ep, "--ep") or []}
+            trained(model, trust=trust_remote_code, mutants=mutants, **asked)
     except Mismatch as error:
         _unequal(model, error)
     except RefusedError as error:

@@ -63,8 +63,8 @@ def small_study(subject: Subject) -> Study:
     return _small(subject, full, first)[0]
 
 
-def small_plan(subject: Subject) -> tuple[Plan, Study]:
-    """The plan of the small model, and the model: what `verify` runs on any number of ranks.
+def small_plan(subject: Subject, *, ranks: int = 2, stages: int = 2) -> tuple[Plan, Study]:
+    """The plan of the small model, and the model: what `verify` runs on so many ranks and stages, if the large one can.
 
     Raises:
         RefusedError: as `decide`.
@@ -72,14 +72,14 @@ def small_plan(subject: Subject) -> tuple[Plan, Study]:
     full = study(subject.model_class, subject.config, real=False)
     first, _ = draft(full, Verdicts())
     _servable(subject, first)
-    small, verdicts = _small(subject, full, first)
+    small, verdicts = _small(subject, full, first, ranks, stages)
     plan, _ = _prove(subject, small, verdicts)
     return plan, small
 
 
-def _small(subject: Subject, full: Study, first: Plan) -> tuple[Study, Verdicts]:
-    layers = layers_needed(first)
-    config = shrink(subject.config, subject.model_class, layers=layers, windows=full.windows, interface=full.interface)
+def _small(subject: Subject, full: Study, first: Plan, ranks: int = 2, stages: int = 2) -> tuple[Study, Verdicts]:
+    sizes = {"layers": layers_needed(first, stages), "ranks": ranks}
+    config = shrink(subject.config, subject.model_class, windows=full.windows, interface=full.interface, **sizes)
     small = study(subject.model_class, config, real=True, interface=full.interface, shut=full.shut)
     _begin(full, small)
     return small, judge(small)

@@ -8,8 +8,9 @@ from typing import Any
 from hfspeed.plan.styles import KINDS, StylePlans, attribute, under
 from hfspeed.planner.declared import unmatched
 from hfspeed.planner.full_size import misfit
+from hfspeed.planner.looked import Looked, config_of, declared_plans
 from hfspeed.planner.stretches import Stretch, stretches
-from hfspeed.planner.styled import Derived, Looked, config_of, declared_plans, staged_outcome
+from hfspeed.planner.styled import Derived, staged_outcome
 from hfspeed.reference.styles import STYLES
 from hfspeed.refusal import Place, Reason, Refusal
 from hfspeed.source.configuration import declared, place_of
@@ -34,9 +35,11 @@ def check(
     if theirs.tp:
         found += [*_readers(seen, theirs.tp), *_sizes(seen, theirs.tp, ranks, "tp")]
     if theirs.ep:
-        outcome = seen.whole.ranks(under(seen.base, theirs.ep), 2, train=True)
+        count = seen.spread
+        outcome = seen.whole.ranks(under(seen.base, theirs.ep), count, train=True)
         if not outcome.equal:
-            found.append(Refusal("ep plan", Reason.NUMBERS_DIFFER, f"on 2 ranks: {outcome}", next(iter(theirs.ep))))
+            told = f"on {count} ranks: {outcome}"
+            found.append(Refusal("ep plan", Reason.NUMBERS_DIFFER, told, next(iter(theirs.ep))))
         found += _sizes(seen, theirs.ep, spread, "ep")
     for count in {2, *stages} if theirs.pp else ():
         outcome = staged_outcome(seen, theirs.pp, count)

@@ -73,18 +73,35 @@ def _touched(call: Call, entries: Mapping[str, str]) -> bool:
 
 
 def _stops(full: Study, call: Call, entries: Mapping[str, str], ranks: int) -> str:
+    """Why one rank's share of the module does not run; empty where the module does not run alone in any case."""
     if any(inner.closed for path, inner in full.recording.calls.items() if path.startswith(f"{call.path}.")):
         return ""
-    config: Any = full.model.config.get_text_config(decoder=True)
     try:
-        with torch.no_grad():
-            rank = split(call.module, entries, Shapes(ranks), under=call.path, config=config)
-            _own_attention(rank.root)
-            wanted, found = call.output, rank.root(*call.args, **call.kwargs)
+        wanted = _shape(full, call, {}, 1)
+    except AUTHOR_ERRORS:
+        return ""
+    try:
+        found = _shape(full, call, entries, ranks)
     except AUTHOR_ERRORS as error:
         return f"`{call.path}`: {told(error)}"
-    shapes = [[tuple(t.shape) for t in _tensors(one)] for one in (wanted, found)]
-    return "" if shapes[0][:1] == shapes[1][:1] else f"`{call.path}` gives {shapes[1][:1]}, not {shapes[0][:1]}"
+    return "" if wanted == found else f"`{call.path}` gives {found}, not {wanted}"
+
+
+def _shape(full: Study, call: Call, entries: Mapping[str, str], ranks: int) -> tuple[int, ...]:
+    """What shape the module's first result has on one of so many ranks."""
+    config: Any = full.model.config.get_text_config(decoder=True)
+    with torch.no_grad():
+        rank = split(call.module, entries, Shapes(ranks), under=call.path, config=config)
+        _own_attention(rank.root)
+        result = rank.root(*map(_fresh, call.args), **{name: _fresh(value) for name, value in call.kwargs.items()})
+    return next((tuple(one.shape) for one in tensors(result)), ())
+
+
+def _fresh(value: Any) -> Any:
+    """An argument; a store of what earlier modules made has their shapes from the recorded run, so it is left out."""
+    if isinstance(value, torch.Tensor | tuple | list | bool | int | float | str | slice | None):
+        return value
+    return None
 
 
 def _own_attention(module: nn.Module) -> None:
@@ -93,7 +110,3 @@ def _own_attention(module: nn.Module) -> None:
         config = getattr(one, "config", None)
         if config is not None and hasattr(config, "_attn_implementation"):
             config._attn_implementation = "eager"
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return list(tensors(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 
 from hfspeed.plan import Op, Plan
@@ -10,12 +11,13 @@ MOST_LAYERS = 8
 """A small model never has more layers than this, however many kinds of layer there are."""
 
 
-def layers_needed(plan: Plan) -> int:
-    """The shortest prefix of layers that shows every kind of layer, and at least two."""
-    if plan.stages is None:
+def layers_needed(plan: Plan, stages: int = 2) -> int:
+    """The shortest prefix of layers that shows every kind of layer, and at least one for each of ``stages``."""
+    layers, count = _layers(plan)
+    if not layers:
         return 2
     kinds: dict[int, set[str]] = {}
-    start = f"{plan.stages.layers}."
+    start = f"{layers}."
     names = {path: forward.name for forward in plan.forwards for path in forward.paths}
     for op in plan.ops:
         if op.path.startswith(start):
@@ -23,12 +25,24 @@ def layers_needed(plan: Plan) -> int:
             above = names.get(op.path.rpartition(".")[0], "")
             kinds.setdefault(int(number), set()).add(f"{inner} {_shape(op)} {above}")
     seen: set[frozenset[str]] = set()
-    needed = 2
+    needed = max(2, stages)
     for layer in sorted(kinds):
         if (kind := frozenset(kinds[layer])) not in seen:
             seen.add(kind)
             needed = max(needed, layer + 1)
-    return min(needed, MOST_LAYERS, plan.stages.count)
+    return min(needed, max(MOST_LAYERS, stages), count)
+
+
+def _layers(plan: Plan) -> tuple[str, int]:
+    """The list of layers, and how many; where nothing can be cut, the list whose members have the most ops."""
+    if plan.stages is not None:
+        return plan.stages.layers, plan.stages.count
+    found: dict[str, set[int]] = {}
+    for op in plan.ops:
+        if match := re.match(r"(.*?)\.(\d+)\.", op.path):
+            found.setdefault(match[1], set()).add(int(match[2]))
+    name = max(found, key=lambda one: len(found[one]), default="")
+    return name, len(found.get(name, ()))
 
 
 def _shape(op: Op) -> str:

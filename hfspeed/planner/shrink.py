@@ -17,6 +17,8 @@ LIMIT = 40_000_000
 LARGE = 128
 """Integers above this that change the size of the model are worth reducing."""
 STEPS = (64, 80, 96, 112, 128, 160, 192, 256)
+FEWEST = 4
+"""What is halved in step with a width may count heads, and fewer of them would not show how heads share keys."""
 TRIALS = 300
 """Trials of the generic search; each builds the model and runs it once."""
 
@@ -28,17 +30,19 @@ def shrink(
     layers: int,
     windows: frozenset[int] = frozenset(),
     interface: bool = True,
+    ranks: int = 2,
 ) -> Any:
     """A small configuration of the same class and shape; ``config`` is not touched.
 
     Layers are cut to the first ``layers`` (lists per layer too), attention windows in ``windows`` become 8, 12, …
-    so that they act on short prompts. Usual names of sizes are set first; then every other integer that
-    changes the size of the model is reduced as long as the model builds and runs. The result is deterministic.
+    so that they act on short prompts, and heads stay enough for ``ranks`` where there are. Usual names of sizes are set
+    first; then every other integer that changes the size of the model is reduced as long as the model builds and runs.
+    The result is deterministic.
 
     Raises:
         SubjectError: the model does not run, or more than 40 million elements remain.
     """
-    search = _Search(config, model_class, interface)
+    search = _Search(config, model_class, interface, ranks)
     search.cut(layers)
     search.names()
     search.windows(windows)
@@ -49,7 +53,8 @@ def shrink(
 class _Search:
     """The values changed so far, and the trials that allowed them."""
 
-    def __init__(self, config: Any, model_class: type[Any], interface: bool) -> None:
+    def __init__(self, config: Any, model_class: type[Any], interface: bool, ranks: int = 2) -> None:
+        self.ranks = ranks
         self.config, self.model_class, self.interface = config, model_class, interface
         self.text = _text_path(config)
         self.first = dict(spots(config))
@@ -139,7 +144,7 @@ class _Search:
         for name in self.text:
             config = getattr(config, name)
         values = vars(config)
-        wanted = standard_sizes(values)
+        wanted = standard_sizes(values, self.ranks)
         self.known = {(self.text, name) for name in wanted}
         if overrides := overrides_of(config):
             wanted[PER_LAYER] = override_sizes(overrides, values, wanted)
@@ -148,7 +153,8 @@ class _Search:
         if not sizes or self.take({**sizes, **self.ids(limit)}):
             return
         for spot, value in sizes.items():
-            self.take({spot: value, **self.ids(value if spot[1] in VOCABULARY else limit)})
+            if not self.take({spot: value, **self.ids(value if spot[1] in VOCABULARY else limit)}):
+                self.known.discard(spot)  # it must keep step with something else
 
     def ids(self, limit: int) -> dict[Spot, Any]:
         """Special tokens that a vocabulary of ``limit`` no longer holds."""
@@ -227,7 +233,7 @@ class _Search:
             if other == spot or not _is_int(value) or value < 32:
                 continue
             for shift in range(6, 0, -1):
-                if now[spot] >> shift < 64 or self.trials >= TRIALS:
+                if now[spot] >> shift < 64 or value >> shift < FEWEST or self.trials >= TRIALS:
                     continue
                 if self.take({spot: now[spot] >> shift, other: value >> shift}):
                     return

@@ -30,12 +30,12 @@ RANKS = {"q_lora_rank": 24, "kv_lora_rank": 40}
 NEW_HEADS, NEW_KEY_HEADS, NEW_INNER, NEW_VOCABULARY = 4, 2, 112, 144
 
 
-def standard_sizes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """New values for the sizes in ``values`` that have usual names.
+def standard_sizes(values: Mapping[str, Any], ranks: int = 2) -> dict[str, Any]:
+    """New values for the sizes in ``values`` that have usual names; with heads for so many ranks.
 
     Widths are multiples of 16, so that 1, 2 and 4 ranks divide them, and pairwise distinct where the author's are.
     """
-    sizes = {**_heads(values), **_inner(values)}
+    sizes = {**_heads(values, max(1, ranks // NEW_KEY_HEADS)), **_inner(values)}
     for name, value in _present(values, VOCABULARY):
         sizes[name] = min(value, NEW_VOCABULARY)
     for name, value in RANKS.items():
@@ -57,32 +57,32 @@ def override_sizes(
     return {layer: {name: scaled(name, value) for name, value in own.items()} for layer, own in overrides.items()}
 
 
-def _heads(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Width, heads, key heads and head size, which hang together."""
+def _heads(values: Mapping[str, Any], times: int) -> dict[str, Any]:
+    """Width, heads, key heads and head size, which hang together; with so many times as many heads as are needed."""
     width = next((value for _, value in _present(values, HIDDEN)), None)
     heads = next((value for _, value in _present(values, HEADS)), None)
     if width is None or heads is None:
         return {}
     sized = next(iter(_present(values, HEAD_SIZE)), None)
     old = sized[1] if sized else width // heads
-    new_heads = min(heads, NEW_HEADS)
+    new_heads = min(heads, NEW_HEADS * times)
     new = _head_size(values)
     # a width that heads do not make up must not come to look as if they did
     new_width = new * new_heads if old * heads == width else 80
     sizes: dict[str, Any] = {name: new_width for name, value in _present(values, HIDDEN) if value == width}
     sizes |= {name: new_heads for name, value in _present(values, HEADS) if value == heads}
-    sizes |= {name: _key_heads(value, heads, new_heads) for name, value in _present(values, KEY_HEADS)}
+    sizes |= {name: _key_heads(value, heads, new_heads, times) for name, value in _present(values, KEY_HEADS)}
     for name, value in values.items():
         if _is_size(value) and (name in HEAD_SIZE or name.endswith("head_dim") or name in ROTARY):
             sizes[name] = max(2, value * new // old // 2 * 2)
     return sizes
 
 
-def _key_heads(value: int, heads: int, new_heads: int) -> int:
+def _key_heads(value: int, heads: int, new_heads: int, times: int) -> int:
     """One stays one and all stay all, else half."""
     if value == heads:
         return new_heads
-    return min(value, NEW_KEY_HEADS)
+    return min(value, NEW_KEY_HEADS * times)
 
 
 def _head_size(values: Mapping[str, Any]) -> int:

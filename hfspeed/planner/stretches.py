@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 
 from torch import fx, nn
 
@@ -19,6 +20,8 @@ from hfspeed.graph.record import Call, Recording
 from hfspeed.graph.written import completed
 from hfspeed.plan import Experts
 from hfspeed.plan.styles import generic
+
+_MOST_PAST = 3
 
 
 @dataclass(frozen=True)
@@ -116,13 +119,12 @@ def _contrary(one: Stretch, other: Stretch) -> bool:
 def ways(stretch: Stretch, recording: Recording) -> Iterator[dict[str, str]]:
     """Entries for a stretch, the best first: computed in shares, or at least held in shares."""
     alike = dict.fromkeys(stretch.inner, "replicated_with_grad_allreduce")
-    past = dict.fromkeys(stretch.past, "mla_kv_a_proj")
     rows = dict.fromkeys(stretch.rows, "rowwise")
     for style in ("colwise", "packed_colwise"):
         entries = {**dict.fromkeys(stretch.columns, style), **alike, **rows}
-        yield entries
-        if past:
-            yield {**past, **entries}
+        for size in range(min(len(stretch.past), _MOST_PAST) + 1):
+            for chosen in combinations(stretch.past, size):
+                yield {**dict.fromkeys(chosen, "mla_kv_a_proj"), **entries}
     kinds = _packed(stretch, recording)
     if 0 < len(kinds) < len(stretch.columns):
         mixed = {name: "packed_colwise" if name in kinds else "colwise" for name in stretch.columns}

@@ -3,63 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import torch
 from torch import nn
 
-from hfspeed.graph.record import Recording, record
+from hfspeed.graph.record import Recording
 from hfspeed.plan import Experts, Plan
-from hfspeed.plan.styles import KINDS, Stage, StylePlans, attribute, generic, under
+from hfspeed.plan.styles import Stage, StylePlans, generic, under
 from hfspeed.planner import stretches as styles
-from hfspeed.planner.build import build, randomise
-from hfspeed.planner.draft import draft
 from hfspeed.planner.full_size import fits
-from hfspeed.planner.layers import layers_needed
-from hfspeed.planner.load import Subject
-from hfspeed.planner.shrink import shrink
-from hfspeed.planner.simulate import TOKENS, Outcome, Whole
+from hfspeed.planner.looked import RANKS, Looked, spread_of
+from hfspeed.planner.simulate import Outcome
 from hfspeed.planner.staged import stage_plan
 from hfspeed.planner.stretches import Stretch
-from hfspeed.planner.study import Study, prompt, study
-from hfspeed.planner.verdicts import Verdicts
 from hfspeed.refusal import Reason, Refusal
 
-RANKS = 2
-"""Each way is tried on so many ranks; the whole plan is proven on more where sizes divide."""
-
-TIED = "embed_tokens"
-"""The name of the table that transformers splits where it is tied to the head."""
-
-
-@dataclass
-class Looked:
-    """A subject looked at for its plans.
-
-    Attributes:
-        full: the model at full size, on meta.
-        first: its plan before proofs: experts, stages, wrapper.
-        whole: the small model with its own attention, and what it computes.
-        recording: a run of that.
-    """
-
-    full: Study
-    first: Plan
-    whole: Whole
-    recording: Recording
-
-    @property
-    def base(self) -> str:
-        """The path of the base model."""
-        return self.first.wrapper.base
-
-    @property
-    def beside(self) -> dict[str, str]:
-        """What transformers splits beside the configuration's plan: the head, and a table that is tied to it."""
-        declared = under(self.base, declared_plans(config_of(self)).tp)
-        return {name: style for name, style in self.whole.model.tp_plan.items() if name not in declared}
+LEAST, SAVED = 0.01, 1024
+"""A stretch is left whole that has less of its layer's weights, and fewer for each number that it gives."""
 
 
 @dataclass(frozen=True)
@@ -77,37 +39,6 @@ class Derived:
     refusals: tuple[Refusal, ...] = ()
 
 
-def declared_plans(config: Any) -> StylePlans:
-    """What a configuration says, without the entry that transformers itself adds for tied embeddings."""
-    plans = [dict(getattr(config, attribute(kind), None) or {}) for kind in KINDS]
-    own = getattr(type(config), attribute("tp"), None) or {}
-    if getattr(config, "tie_word_embeddings", False) and TIED not in own:
-        plans[0].pop(TIED, None)
-    return StylePlans(*plans)
-
-
-def config_of(seen: Looked) -> Any:
-    """The configuration of the base model, which has the plans."""
-    return seen.full.model.get_submodule(seen.base).config
-
-
-def look(subject: Subject) -> Looked:
-    """Build and run a subject, large and small.
-
-    Raises:
-        RefusedError: the forward does not run.
-        SubjectError: it cannot be built.
-    """
-    full = study(subject.model_class, subject.config, real=False)
-    first, _ = draft(full, Verdicts())
-    config = shrink(
-        subject.config, subject.model_class, layers=layers_needed(first), windows=full.windows, interface=full.interface
-    )
-    model = build(subject.model_class, config, device="cpu", dtype=torch.float64, interface=False)
-    randomise(model)
-    return Looked(full, first, Whole(model), record(model, prompt(model, TOKENS)))
-
-
 @dataclass
 class _Search:
     """The entries so far, by full name."""
@@ -118,8 +49,11 @@ class _Search:
     def best(self, ways: Iterable[Mapping[str, str]], kind: str = "tp") -> dict[str, str]:
         """The first way that computes the same numbers and gradients, and fits the full size; empty if none does."""
         for way in ways:
-            outcome = self.seen.whole.ranks(way, RANKS, train=True)
-            if outcome.equal and fits(self.seen.full, way, RANKS, kind):
+            ranks = self.seen.spread if kind == "ep" else RANKS
+            large = spread_of(self.seen.full.model) if kind == "ep" else RANKS
+            if not (self.seen.has(way) and fits(self.seen.full, way, large, kind)):
+                continue
+            if self.seen.whole.ranks(way, ranks, train=True).equal:
                 return dict(way)
         return {}
 
@@ -130,20 +64,28 @@ def derive(seen: Looked) -> Derived:
     tp = _ordered(seen.whole.model, _tensor(search))
     ep = _ordered(seen.whole.model, _experts(search))
     pp, told = stage_plan(seen.full, seen.first)
+    if pp and not (outcome := staged_outcome(seen, pp, 2)).equal:
+        why = f"hidden states handed on as embeddings give something else, on 2 stages: {outcome}"
+        pp, told = {}, (*told, Refusal("pp plan", Reason.STAGE_STATE, why, seen.base))
     plans = StylePlans(_from_base(tp, seen.base), pp, _from_base(ep, seen.base))
     return Derived(plans, tuple(prove(seen, plans)), tuple(search.refusals) + told)
 
 
 def prove(
-    seen: Looked, plans: StylePlans, ranks: Sequence[int] = (2,), stages: Sequence[int] = (2,), *, train: bool = True
+    seen: Looked,
+    plans: StylePlans,
+    ranks: Sequence[int] = (2,),
+    stages: Sequence[int] = (2,),
+    spread: Sequence[int] = (),
+    *,
+    train: bool = True,
 ) -> Iterator[tuple[str, int, Outcome]]:
-    """Run plans, whoever made them, on so many ranks and stages."""
-    for count in ranks:
-        if plans.tp:
-            plan = {**seen.beside, **under(seen.base, plans.tp)}
-            yield "tp", count, seen.whole.ranks(plan, count, train=train)
-        if plans.ep:
-            yield "ep", count, seen.whole.ranks(under(seen.base, plans.ep), count, train=train)
+    """Run plans, whoever made them, on so many ranks and stages; experts by default on as few as divide them."""
+    for count in ranks if plans.tp else ():
+        plan = {**seen.beside, **under(seen.base, plans.tp)}
+        yield "tp", count, seen.whole.ranks(plan, count, train=train)
+    for count in spread or (seen.spread,) if plans.ep else ():
+        yield "ep", count, seen.whole.ranks(under(seen.base, plans.ep), count, train=train)
     for count in stages if plans.pp else ():
         yield "pp", count, staged_outcome(seen, plans.pp, count)
 
@@ -169,11 +111,27 @@ def _tensor(search: _Search) -> dict[str, str]:
     for stretch in styles.stretches(seen.recording, seen.base):
         if stretch.names & found.keys() or _in_experts(stretch, found):
             continue
+        if not _worth(seen, stretch):
+            continue
         way = search.best(styles.ways(stretch, seen.recording))
         found |= way
         if not way:
             search.refusals.append(_unsplit(stretch))
     return found
+
+
+def _worth(seen: Looked, stretch: Stretch) -> bool:
+    """Whether ranks save more than they exchange: it is no small part of its layer, or large for what it gives."""
+    model = seen.full.model
+    own = [(n, one) for n, one in model.named_parameters() if generic(n).removesuffix(".weight") in stretch.names]
+    if not own:
+        return True
+    layer = re.match(r".*?\.\d+\.", own[0][0])
+    prefix = layer[0] if layer else f"{seen.base}."
+    here = [one for name, one in own if name.startswith(prefix)]
+    size = sum(one.numel() for one in here)
+    whole = sum(one.numel() for name, one in model.named_parameters() if name.startswith(prefix))
+    return size >= LEAST * whole or size >= SAVED * min(one.shape[0] for one in here)
 
 
 def _in_experts(stretch: Stretch, found: Mapping[str, str]) -> bool:

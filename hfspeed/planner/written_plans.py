@@ -12,7 +12,8 @@ from hfspeed.errors import UsageError
 from hfspeed.plan.styles import StylePlans
 from hfspeed.planner.declared import unmatched
 from hfspeed.planner.load import Subject
-from hfspeed.planner.styled import Derived, Looked, config_of, declared_plans, staged_outcome
+from hfspeed.planner.looked import Looked, config_of, declared_plans
+from hfspeed.planner.styled import Derived, staged_outcome
 from hfspeed.source.configuration import with_plans
 
 

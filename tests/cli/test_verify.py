@@ -32,7 +32,7 @@ def planner(hand, monkeypatch):
     model = hand.author("gemma2", num_hidden_layers=2)
     known = SimpleNamespace(plan=hand.plan_of("gemma2", model), error=None)
 
-    def small_plan(_subject):
+    def small_plan(_subject, **_sizes):
         if known.error:
             raise known.error
         return known.plan, SimpleNamespace(model=model)

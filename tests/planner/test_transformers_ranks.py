@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from hfspeed.planner.load import build, load, randomise
-from hfspeed.planner.styled import derive, look
+from hfspeed.planner.looked import look
+from hfspeed.planner.styled import derive
 from hfspeed.planner.written_plans import rewritten
 
 HERE = Path(__file__).parent

@@ -137,7 +137,7 @@ def _sent(
     back = torch.cat(exchanged(list(torch.split(made, [piece.shape[0] for piece in came])), group))
     sorted_back = torch.empty_like(order)
     sorted_back[order] = torch.arange(len(order))
-    return (back[sorted_back].view(*chosen.shape, -1) * weights[..., None]).sum(1)
+    return (back[sorted_back].view(*chosen.shape, back.shape[-1]) * weights[..., None]).sum(1)
 
 
 def _computed(forward: Callable[..., Any], x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:

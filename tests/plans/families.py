@@ -1,0 +1,140 @@
+"""Every configuration class of transformers with a plan written by hand, and the language model that it is for."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from hfspeed.plan.styles import KINDS, attribute
+from hfspeed.planner.load import Subject, load
+
+TURNED = {"rope_type": "default", "rope_theta": 10000.0}
+MISSING: dict[str, dict[str, Any]] = {
+    "CohereCompassTextConfig": {"rope_parameters": {"full_attention": TURNED, "sliding_attention": TURNED}},
+    "DeepseekV2Config": {"num_experts_per_tok": 6, "n_group": 1, "topk_group": 1},
+    "DiffusionGemmaTextConfig": {"num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 704},
+    "Dots1Config": {"n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 2},
+    "HunYuanMoEV1Config": {"head_dim": 128},
+    "Lfm2MoeConfig": {"layer_types": ["conv", "full_attention"] * 16},
+    "MinistralConfig": {"head_dim": 128},
+    "DeepseekOcr2TextConfig": {
+        "mlp_layer_types": ["dense"] + ["sparse"] * 31,
+        "num_experts_per_tok": 6,
+        "n_group": 1,
+        "topk_group": 1,
+    },
+    "Ernie4_5_VLMoeTextConfig": {"moe_num_experts": 8},
+    "Gemma4TextConfig": {
+        "enable_moe_block": True,
+        "num_experts": 8,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 704,
+    },
+    "Glm4vMoeTextConfig": {"head_dim": 128},
+    "Glm4vTextConfig": {"rope_parameters": {**TURNED, "mrope_section": [16, 24, 24]}},
+    "GlmImageTextConfig": {"rope_parameters": {**TURNED, "mrope_section": [16, 24, 24]}},
+}
+"""What a default configuration lacks: without it, its author's code does not build or run, or has no experts.
+
+Of one the experts are fewer, because its lists of sizes cannot be shrunken.
+"""
+
+
+def configurations() -> dict[str, type[Any]]:
+    """Name -> class, of those that declare a plan of any kind."""
+    for name in list(CONFIG_MAPPING.keys()):
+        CONFIG_MAPPING[name]
+    found = {cls.__name__: cls for cls in _below(PreTrainedConfig) if cls.__module__.startswith("transformers.models.")}
+    return {
+        name: cls for name, cls in sorted(found.items()) if any(getattr(cls, attribute(kind), None) for kind in KINDS)
+    }
+
+
+def _below(cls: type[Any]) -> Iterator[type[Any]]:
+    for one in cls.__subclasses__():
+        yield one
+        yield from _below(one)
+
+
+def subject(config_class: type[Any]) -> Subject | None:
+    """The causal language model of a configuration class at its default size; ``None`` if it is of no language model.
+
+    A text model that only larger models use gets an output projection here, which is all that it lacks.
+    """
+    kind = config_class.model_type
+    if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind in CONFIG_MAPPING:
+        found = load(kind)
+        if type(found.config) is config_class:
+            missing = MISSING.get(config_class.__name__)
+            return replace(found, config=config_class(**missing)) if missing else found
+    base = _base_class(config_class)
+    if base is None:
+        return None
+    config = config_class(**MISSING.get(config_class.__name__, {}))
+    return Subject(kind, None, config, _headed(base), Path(inspect.getfile(base)))
+
+
+def _base_class(config_class: type[Any]) -> type[Any] | None:
+    name = config_class.__module__.replace(".configuration_", ".modeling_")
+    try:
+        module = importlib.import_module(name)
+    except ImportError:
+        return None
+    fitting = [
+        cls
+        for cls in vars(module).values()
+        if isinstance(cls, type) and issubclass(cls, PreTrainedModel) and cls.__module__ == name
+        and getattr(cls, "config_class", None) in (config_class, None)
+        and _takes(cls, config_class) and "input_ids" in inspect.signature(cls.forward).parameters
+        and "For" not in cls.__name__
+    ]  # fmt: skip
+    own = [cls for cls in fitting if cls.config_class is config_class]
+    return next(iter(sorted(own or fitting, key=lambda cls: len(cls.__name__))), None)
+
+
+def _takes(cls: type[Any], config_class: type[Any]) -> bool:
+    said = inspect.signature(cls.__init__).parameters.get("config")
+    named = getattr(said, "annotation", None)
+    return named in (config_class, config_class.__name__) or cls.config_class is config_class
+
+
+def _headed(base: type[Any]) -> type[Any]:
+    """A causal language model around ``base``."""
+    parent = next(cls for cls in base.__mro__[1:] if issubclass(cls, PreTrainedModel))
+
+    class Headed(parent, GenerationMixin):  # type: ignore[misc, valid-type]
+        base_model_prefix = "model"
+        config_class = base.config_class
+        _tied_weights_keys = None
+        _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012  transformers' own form
+
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.model = base(config)
+            width = getattr(config, "embedding_dim", None) or config.hidden_size
+            self.lm_head = nn.Linear(width, config.vocab_size, bias=False)
+            self.post_init()
+
+        def get_input_embeddings(self) -> nn.Module:
+            return self.model.get_input_embeddings()
+
+        def get_output_embeddings(self) -> nn.Module:
+            return self.lm_head
+
+        def forward(
+            self, input_ids: Any = None, inputs_embeds: Any = None, use_cache: bool | None = None
+        ) -> CausalLMOutputWithPast:
+            output = self.model(input_ids=input_ids, inputs_embeds=inputs_embeds)
+            return CausalLMOutputWithPast(logits=self.lm_head(output[0]))
+
+    return Headed
