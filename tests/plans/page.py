@@ -15,8 +15,9 @@ NAMES = {"tp": "tensor parallel", "pp": "pipeline", "ep": "experts"}
 TOP = """# Plans written by hand
 
 transformers {version} carries plans that people wrote by hand. Each was held against the one that hfspeed finds from
-the code alone, at the size of the default configuration, and both were run on simulated ranks and stages: logits and the
-gradient of every parameter, in float64. This page is written by `make plans PLANS="--page docs/plans-by-hand.md"` from
+the code alone, at the size of the default configuration, and both were run on simulated ranks and stages: logits and
+the gradient of every parameter, in float64. This page is written by
+`make plans PLANS="--page docs/plans-by-hand.md"` from
 the results of `make plans`.
 
 - **same**: entry by entry.
