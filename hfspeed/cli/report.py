@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from hfspeed.cli.layout import possible
-from hfspeed.errors import UsageError
+from hfspeed.errors import RefusedError, UsageError
 
 
 def report(
@@ -35,7 +35,7 @@ def report(
 ) -> None:
     """Write one page about a model: its blocks, what was rewritten, what could be faster, who holds what, the proofs.
 
-    The page needs no network and no other file. No weights are read.
+    The page needs no network and no other file. No weights are read. Of a model that is refused, the page says why.
     """
     if output is not None and not output.absolute().parent.is_dir():
         raise UsageError(f"-o {output}: the folder {output.absolute().parent} is not there; make it first")
@@ -48,22 +48,32 @@ def report(
     from hfspeed.planner.serve import planned
     from hfspeed.planner.sources import on_disk, quantised, sources
     from hfspeed.report.card import card
-    from hfspeed.report.page import Subject, page
+    from hfspeed.report.page import Subject, page, refused
 
+    command, page_wanted = shlex.join(["hfspeed", *sys.argv[1:]]), form != "svg"
     with Console(stderr=True).status(f"planning {model}"):
         subject = load(model, trust_remote_code=trust_remote_code)
         on_disk(subject)  # broken files are told at once
-        plan, _ = planned(subject)
+        try:
+            plan, _ = planned(subject)
+        except RefusedError as error:
+            if output is not None and page_wanted and output.suffix != ".svg":
+                _write(output, refused(model, error.refusals, command, _versions()))
+            raise
         possible(plan, ranks=tp, stages=pp, spread=ep)
         found = sources(subject, plan, dtype)
     axes = sizes(plan, found.group, quantised(plan, found))
     held = holdings(plan, found, Layout(tp, pp, ep))
-    about = Subject(model, plan, held, axes, shlex.join(["hfspeed", *sys.argv[1:]]), _versions(), found.disk)
+    about = Subject(model, plan, held, axes, command, _versions(), found.disk)
     wanted = form or ("svg" if output is not None and output.suffix == ".svg" else "html")
     text = card(about) if wanted == "svg" else page(about)
     if output is None:
         sys.stdout.write(text)
-        return
+    else:
+        _write(output, text)
+
+
+def _write(output: Path, text: str) -> None:
     try:
         output.write_text(text, "utf-8")
     except OSError as error:

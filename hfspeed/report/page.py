@@ -17,7 +17,7 @@ from hfspeed.plan import Forward, Plan, Proof, paths
 from hfspeed.plan.holdings import Holdings
 from hfspeed.plan.holdings_text import HOLDS, SENDS, able, many, notes, size, told
 from hfspeed.plan.sizes import Sizes
-from hfspeed.refusal import Refused
+from hfspeed.refusal import Refusal, Refused
 from hfspeed.report.blocks import GROUPS, blocks, counted, kinds
 from hfspeed.report.memory import bars, shown
 from hfspeed.report.sides import Run, coloured, sides
@@ -66,8 +66,13 @@ def page(subject: Subject) -> str:
     """The page as HTML. Whatever comes from the model, names and source alike, is escaped."""
     plan, held = subject.plan, subject.held
     made, drawn = blocks(plan, held.layout.ranks), bars(held)
-    style, script = _part("page.css"), _part("page.js")
-    return environment().get_template("page.html.j2").render(
+    return _rendered(
+        "page.html.j2",
+        title=plan.architecture,
+        module=plan.module,
+        name=subject.name,
+        command=subject.command,
+        versions=subject.versions,
         subject=subject,
         plan=plan,
         held=held,
@@ -84,6 +89,19 @@ def page(subject: Subject) -> str:
         tables=[told(held, columns) for columns in (HOLDS, SENDS)],
         notes=notes(held, subject.disk),
         sequence=SEQUENCE,
+    )
+
+
+def refused(name: str, refusals: Iterable[Refusal], command: str, versions: Mapping[str, str]) -> str:
+    """The page of a model that is not served: each line that is to blame, and its remedy."""
+    said = {"title": name, "module": "", "name": "", "command": command, "versions": versions}
+    return _rendered("refused.html.j2", **said, slow=slow(refusals, fatal=True))
+
+
+def _rendered(template: str, **values: object) -> str:
+    style, script = _part("page.css"), _part("page.js")
+    return environment().get_template(template).render(
+        **values,
         docs=DOCS,
         style=Markup(style),  # noqa: S704  ours
         script=Markup(script),  # noqa: S704  ours

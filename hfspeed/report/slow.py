@@ -66,12 +66,15 @@ class Slow:
     why: str
 
 
-def slow(refusals: Iterable[Refusal]) -> list[Slow]:
-    """Refusals in the words of their rules; those that differ only in the module are told once."""
+def slow(refusals: Iterable[Refusal], *, fatal: bool = False) -> list[Slow]:
+    """Refusals in the words of their rules; those that differ only in the module are told once.
+
+    With ``fatal`` they keep the model from being served.
+    """
     alike: dict[tuple[object, ...], list[Refusal]] = {}
     for one in refusals:
         alike.setdefault((one.wanted, one.reason, one.found, one.place, one.help), []).append(one)
-    return [_told(found) for found in alike.values()]
+    return [_told(found, fatal) for found in alike.values()]
 
 
 def short(file: str) -> str:
@@ -79,10 +82,10 @@ def short(file: str) -> str:
     return file.rpartition("site-packages/")[2]
 
 
-def _told(found: list[Refusal]) -> Slow:
+def _told(found: list[Refusal], fatal: bool) -> Slow:
     first = found[0]
     rule = by_reason()[first.reason]
-    finding = lent(rule, first, first.place or Place("", 1), fatal=False)
+    finding = lent(rule, first, first.place or Place("", 1), fatal=fatal)
     place = f"{short(first.place.file)}:{first.place.line}" if first.place else ""
     return Slow(
         wanted=WANTED.get(first.wanted, first.wanted),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,22 @@ def test_a_page_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert picture.read_text("utf-8").startswith("<svg")
     code, out, _ = run(capsys, PLAIN, "--trust-remote-code", "--format", "svg")
     assert out == picture.read_text("utf-8")
+
+
+def test_a_model_that_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page is written, and the answer is no all the same."""
+    folder = shutil.copytree(PLAIN, tmp_path / "model", ignore=shutil.ignore_patterns("__pycache__"))
+    file = folder / "modeling_plain.py"
+    text = file.read_text("utf-8")
+    file.write_text(text.replace("    is_causal = True\n", "    is_causal = False\n"), "utf-8")
+    page = tmp_path / "report.html"
+    code, out, err = run(capsys, str(folder), "--trust-remote-code", "-o", str(page))
+    assert (code, out) == (2, f"{page}\n")
+    assert "so it does not start" in err
+    told = page.read_text("utf-8")
+    assert "Why it is not served, and how to change that" in told
+    assert "the model cannot be served" in told
+    assert "Remedy" in told
 
 
 @pytest.mark.parametrize(
