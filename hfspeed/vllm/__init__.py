@@ -37,6 +37,7 @@ def _register() -> tuple[int, int]:
     """Register every name; how many there are, and how many of them were new."""
     from vllm import ModelRegistry
 
+    from hfspeed.vllm.inspection import look_here
     from hfspeed.vllm.versions import ask_for_kind, backend_names, open_gate, use_full_heads
 
     names = backend_names(ModelRegistry)
@@ -44,6 +45,7 @@ def _register() -> tuple[int, int]:
     fresh = [name for name in names if name not in ours]
     for name in fresh:
         ModelRegistry.register_model(name, f"{MODELS}:{names[name]}")
+        look_here(ModelRegistry, name)
     open_gate()
     ask_for_kind()
     use_full_heads()
