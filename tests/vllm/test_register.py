@@ -103,10 +103,9 @@ def test_the_gate_is_open_for_what_generates(serving: ModuleType) -> None:
     assert BertModel.is_backend_compatible() is bool(BertModel._supports_attention_backend)
 
 
-def test_looked_at_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looked_at_in_this_process(registry, monkeypatch: pytest.MonkeyPatch) -> None:
     """On CPUs nothing keeps vLLM from importing our class where it is; another process takes seconds."""
-    from vllm import ModelRegistry
-    from vllm.model_executor.models import registry
+    from vllm.model_executor.models import registry as theirs
 
     from hfspeed.vllm import register
 
@@ -114,8 +113,8 @@ def test_looked_at_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("vLLM starts a process to look at our class")
 
     register()
-    monkeypatch.setattr(registry, "_run_in_subprocess", no_process)
-    info = ModelRegistry.models["TransformersForCausalLM"].inspect_model_cls()
+    monkeypatch.setattr(theirs, "_run_in_subprocess", no_process)
+    info = registry.models["TransformersForCausalLM"].inspect_model_cls()
     assert (info.architecture, info.supports_pp) == ("TransformersForCausalLM", True)
     assert not info.is_hybrid
-    assert ModelRegistry.models["TransformersHybridForCausalLM"].inspect_model_cls().is_hybrid
+    assert registry.models["TransformersHybridForCausalLM"].inspect_model_cls().is_hybrid
