@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hfspeed.refusal import Refusal
+from hfspeed.refusal import Place, Refusal
 
 
 class HfspeedError(Exception):
@@ -16,7 +16,15 @@ class UsageError(HfspeedError):
 
 
 class SubjectError(HfspeedError):
-    """The model named by the user cannot be read, imported or built from its configuration."""
+    """The model named by the user cannot be read, imported or built from its configuration.
+
+    Attributes:
+        place: the author's line, where one is to blame.
+    """
+
+    def __init__(self, text: str, place: Place | None = None) -> None:
+        self.place = place
+        super().__init__(text)
 
 
 class HintError(HfspeedError):

@@ -62,11 +62,11 @@ def verify(
             possible(plan, ranks=1, stages=1, spread=count)
         for kind, (count, cut) in product(dtypes, _cases(plan, ranks, stages)):
             with progress.status(f"{kind}, {count} ranks, {cut} stages"):
-                proofs = _proven(plan, small.model, count, cut, kind)
+                proofs = _proven(plan, small.fresh, count, cut, kind)
             print(_equal(proofs, count, cut, kind))
         for kind, count in product(dtypes, _numbers(ep, "--ep") or []):
             with progress.status(f"{kind}, {count} ranks of whole experts"):
-                proofs = _proven(plan, small.model, count, 1, kind, spread=True)
+                proofs = _proven(plan, small.fresh, count, 1, kind, spread=True)
             print(_equal(proofs, count, 1, kind, spread=True))
         if train or mutants:
             from hfspeed.cli.trained import trained

@@ -10,7 +10,7 @@ from hfspeed.pattern.edit import Change, changed
 from hfspeed.pattern.fresh import is_fresh
 from hfspeed.pattern.fusion import Fusion
 from hfspeed.pattern.site import Site
-from hfspeed.pattern.turning import Turn, slots, turns, way_of
+from hfspeed.pattern.turning import Turn, Way, slots, stands, turns, way_of
 from hfspeed.plan import Rotary
 from hfspeed.refusal import Reason, Refusal
 
@@ -70,7 +70,13 @@ class RotaryEmbedding(Fusion):
     def apply(self, site: Site) -> None:
         """Rewrite every call at ``site`` that turns heads, all by one op."""
         for turn in turns(site):
-            op = self._op(site, turn)
+            way = way_of(turn)
+            if way is not None and not stands(turn, way):
+                found = "half of the cosines and sines would not be read, and they are not known to stand twice"
+                no = Refusal(self.name, Reason.VALUE_VARIES, found, site.path, site.place(turn.nodes[0]), 2)
+                site.refusals.append(no)
+                continue
+            op = self._op(site, turn, way) if way else None
             if op is None:
                 found = f"`{ast.unparse(turn.call.func)}` does not turn pairs of elements by cosines and sines"
                 place = site.place(turn.nodes[0])
@@ -85,10 +91,7 @@ class RotaryEmbedding(Fusion):
                 site.promised.append(op.path.rpartition(".")[2])
                 site.notes.append(f"{ast.unparse(turn.call.func)} -> {op.path.rpartition('.')[2]}")
 
-    def _op(self, site: Site, turn: Turn) -> Rotary | None:
-        way = way_of(turn)
-        if way is None:
-            return None
+    def _op(self, site: Site, turn: Turn, way: Way) -> Rotary:
         known = _known(site)
         path = known.path if known else site.below(site.free_name("rotary"))
         fresh = all(is_fresh(node, set(turn.nodes)) for node in turn.heads)

@@ -15,7 +15,7 @@ from torch import fx, nn
 from hfspeed.graph.exact import Exact
 from hfspeed.graph.nodes import value_of
 from hfspeed.graph.positions import Span
-from hfspeed.pattern.rotation import turned, twice
+from hfspeed.pattern.rotation import once, turned, twice
 from hfspeed.pattern.site import Site
 from hfspeed.plan.ops import Table
 
@@ -33,6 +33,7 @@ class Turn:
         nodes: the operations that ran in it.
         heads: what is turned, one or two values ``[1, heads, tokens, size]`` or with heads and tokens exchanged.
         angles: the shape of the two other values.
+        given: these values.
         function: what is called.
     """
 
@@ -40,6 +41,7 @@ class Turn:
     nodes: tuple[fx.Node, ...]
     heads: tuple[fx.Node, ...]
     angles: tuple[int, ...]
+    given: tuple[fx.Node, ...]
     function: Any
 
 
@@ -63,10 +65,11 @@ def turns(site: Site) -> Iterator[Turn]:
             continue
         shapes = {_shape(n) for n in exits}
         heads = [n for n in entries if _shape(n) in shapes and len(_shape(n)) == 4]
-        rest = [_shape(n) for n in entries if n not in heads]
+        given = tuple(n for n in entries if n not in heads)
+        rest = [_shape(n) for n in given]
         function = _function(site, call)
         if function is not None and len(heads) == count and len(rest) == 2 and rest[0] == rest[1]:
-            yield Turn(call, tuple(nodes), tuple(heads), rest[0], function)
+            yield Turn(call, tuple(nodes), tuple(heads), rest[0], given, function)
 
 
 def slots(call: ast.Call) -> list[ast.expr]:
@@ -82,6 +85,24 @@ def way_of(turn: Turn) -> Way | None:
         if _possible(turn, way) and _agrees(turn, way):
             return way
     return None
+
+
+def stands(turn: Turn, way: Way) -> bool:
+    """Whether the recorded cosines and sines stand in the way that is read; not, if nobody knows their values.
+
+    Half of them is never read where each angle stands twice, and whether it does may hang on sizes.
+    """
+    if way.table == "half":
+        return True
+    for node in turn.given:
+        value = node.meta.get("shadow")
+        if value is None or value.is_meta or not torch.equal(twice(once(value, way.table), way.table), _flat(value)):
+            return False
+    return True
+
+
+def _flat(value: torch.Tensor) -> torch.Tensor:
+    return value.reshape(-1, value.shape[-1])
 
 
 def _calls(site: Site) -> dict[ast.Call, list[fx.Node]]:

@@ -15,6 +15,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from hfspeed.errors import SubjectError
+from hfspeed.planner.blame import line_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told, where
 
 ATTENTION = "hfspeed"
@@ -47,7 +48,8 @@ def build(
         file = Path(inspect.getfile(model_class))
         raise SubjectError(
             f"{where(error, file.parent) or file}: {model_class.__name__} cannot be built from its configuration: "
-            f"{told(error)}; make config and code agree"
+            f"{told(error)}; make config and code agree",
+            line_of(error, file.parent),
         ) from error
     if model.get_output_embeddings() is None:
         raise SubjectError(

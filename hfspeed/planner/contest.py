@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -27,7 +28,10 @@ LONGEST = 2048
 
 @dataclass
 class Contest:
-    """The author's results, and the largest error seen so far; with ``spread`` ranks hold whole experts."""
+    """The author's results, and the largest error seen so far; with ``spread`` ranks hold whole experts.
+
+    What is served is built from a copy that never ran: what the author's run leaves in the model is not there either.
+    """
 
     plan: Plan
     model: nn.Module
@@ -40,6 +44,10 @@ class Contest:
     logits: list[torch.Tensor] = field(default_factory=list)
     errors: dict[str, float] = field(default_factory=dict)
     worst: dict[str, float] = field(default_factory=dict)
+    fresh: nn.Module = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fresh = copy.deepcopy(self.model)
 
     @property
     def bound(self) -> float:
@@ -82,11 +90,11 @@ class Contest:
 
     def wrapper(self) -> None:
         """The wrapper alone gives the same logits, of all tokens and of each single one."""
-        how, stopped = "the wrapper alone", Witness()
-        with arithmetic(self.dtype), running(how, stopped), stopped.watch(self.model):
+        how, stopped, model = "the wrapper alone", Witness(), copy.deepcopy(self.fresh)
+        with arithmetic(self.dtype), running(how, stopped), stopped.watch(model):
             for hidden, logits in zip(self.hidden, self.logits, strict=True):
-                whole = run.logits(self.plan, self.model, hidden)
-                single = [run.logits(self.plan, self.model, row) for row in torch.split(hidden, 1, 1)]
+                whole = run.logits(self.plan, model, hidden)
+                single = [run.logits(self.plan, model, row) for row in torch.split(hidden, 1, 1)]
                 error = max(distance(logits, whole), distance(logits, torch.cat(single, 1)))
                 self.worst["the wrapper, row by row"] = max(error, self.worst.get("the wrapper, row by row", 0.0))
                 if not error <= self.bound:
@@ -124,7 +132,7 @@ class Contest:
         if self.spread:
             place = {"spread": group}
         chain: list[Any] = [
-            build(plan, self.model, self.classes, stage=(number, cut), **place) for number in range(cut)
+            build(plan, self.fresh, self.classes, stage=(number, cut), **place) for number in range(cut)
         ]
         done = [0] * len(self.prompts)
         with ExitStack() as stack:

@@ -12,6 +12,8 @@ from hfspeed.errors import PlanError, RefusedError
 from hfspeed.pattern.counted import NAME
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, History, Plan, Proof, Recurrence, laws
+from hfspeed.planner.asked import from_cache, otherwise
+from hfspeed.planner.blame import blamed
 from hfspeed.planner.declared import disagreements
 from hfspeed.planner.draft import draft
 from hfspeed.planner.hinted import false_hints
@@ -26,8 +28,10 @@ from hfspeed.planner.rows import long_rows
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.starts import first_position
 from hfspeed.planner.study import Study, study
-from hfspeed.planner.verdicts import Verdict, Verdicts, key
+from hfspeed.planner.together import meeting, reductions
+from hfspeed.planner.verdicts import Key, Verdict, Verdicts, key
 from hfspeed.planner.ways import other_ways
+from hfspeed.planner.withdraw import withdrawn
 from hfspeed.refusal import Reason, Refusal
 
 
@@ -38,6 +42,11 @@ def decide(subject: Subject) -> Plan:
         RefusedError: it cannot be served correctly; the refusals say why.
         SubjectError: it cannot be built.
     """
+    with blamed(subject):
+        return _decide(subject)
+
+
+def _decide(subject: Subject) -> Plan:
     full = study(subject.model_class, subject.config, real=False)
     first, _ = draft(full, Verdicts())
     _servable(subject, first)
@@ -47,10 +56,13 @@ def decide(subject: Subject) -> Plan:
     if others := other_ways(full.recording, small.recording) or long_rows(small):
         raise RefusedError(subject.name, others)
     proven, proofs = _prove(subject, small, verdicts)
-    if first.wrapper.interface and (other := differs(small)):
+    if other := (differs(small) if first.wrapper.interface else None) or otherwise(small):
         raise RefusedError(subject.name, (other,))
+    if reduced := reductions(small, proven):
+        raise RefusedError(subject.name, reduced)
     plan = _covered(full, verdicts, proven)
-    told = (*verdicts_told(proven), *disagreements(full.model, plan))
+    cached = from_cache(small)
+    told = (*verdicts_told(proven), *disagreements(full.model, plan), *((cached,) if cached else ()))
     plan = plan.with_proofs(*proofs).with_refusals(*(r for r in told if r not in plan.refusals))
     laws.verify(plan, proven=True)
     return plan
@@ -58,9 +70,10 @@ def decide(subject: Subject) -> Plan:
 
 def small_study(subject: Subject) -> Study:
     """The small real model of a subject, as proofs use it."""
-    full = study(subject.model_class, subject.config, real=False)
-    first, _ = draft(full, Verdicts())
-    return _small(subject, full, first)[0]
+    with blamed(subject):
+        full = study(subject.model_class, subject.config, real=False)
+        first, _ = draft(full, Verdicts())
+        return _small(subject, full, first)[0]
 
 
 def small_plan(subject: Subject, *, ranks: int = 2, stages: int = 2) -> tuple[Plan, Study]:
@@ -69,12 +82,13 @@ def small_plan(subject: Subject, *, ranks: int = 2, stages: int = 2) -> tuple[Pl
     Raises:
         RefusedError: as `decide`.
     """
-    full = study(subject.model_class, subject.config, real=False)
-    first, _ = draft(full, Verdicts())
-    _servable(subject, first)
-    small, verdicts = _small(subject, full, first, ranks, stages)
-    plan, _ = _prove(subject, small, verdicts)
-    return plan, small
+    with blamed(subject):
+        full = study(subject.model_class, subject.config, real=False)
+        first, _ = draft(full, Verdicts())
+        _servable(subject, first)
+        small, verdicts = _small(subject, full, first, ranks, stages)
+        plan, _ = _prove(subject, small, verdicts)
+        return plan, small
 
 
 def _small(subject: Subject, full: Study, first: Plan, ranks: int = 2, stages: int = 2) -> tuple[Study, Verdicts]:
@@ -82,7 +96,13 @@ def _small(subject: Subject, full: Study, first: Plan, ranks: int = 2, stages: i
     config = shrink(subject.config, subject.model_class, windows=full.windows, interface=full.interface, **sizes)
     small = study(subject.model_class, config, real=True, interface=full.interface, shut=full.shut)
     _begin(full, small)
-    return small, judge(small)
+    return small, judge(small, _barred(full, first))
+
+
+def _barred(full: Study, first: Plan) -> frozenset[tuple[Key, str]]:
+    """Fusions that values of the large model rule out, by kind of module."""
+    told = [no for no in first.refusals if no.wanted == "rotary" and no.reason is Reason.VALUE_VARIES]
+    return frozenset((key(full.recording.calls[no.module]), no.wanted) for no in told)
 
 
 def _begin(full: Study, small: Study) -> None:
@@ -125,15 +145,20 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
     """Prove the small plan on one rank, else refuse; then on ranks and stages, else do without them."""
     plan, _ = draft(small, verdicts)
     try:
-        proofs = prove(plan, small.model, _classes(plan), ranks=(1,), stages=(1,))
+        proofs = prove(plan, small.fresh, _classes(plan), ranks=(1,), stages=(1,))
     except (Mismatch, PlanError) as error:
+        if withdrawn(small, verdicts, plan, error):
+            return _prove(subject, small, verdicts)
         if small.by_hand and verdicts.masks:
             verdicts.masks = False  # something insists on a mask, although attention does not read it
             return _prove(subject, small, verdicts)
         if not verdicts.histories and (found := _remembering(subject, small, verdicts, plan)):
             return found
         _mixes(subject, plan, small.model)
-        raise RefusedError(subject.name, (*_positions(plan), _told(error, "model"))) from error
+        met = meeting(small, plan)
+        raise RefusedError(
+            subject.name, (*_positions(plan), *((met,) if met else ()), _told(error, "model"))
+        ) from error
     _mixes(subject, plan, small.model)
     told: list[Refusal] = []
     for axis, ranks, stages in (("tensor", (2,), (1,)), ("stages", (1,), (2,))):
@@ -141,7 +166,7 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
         if not able:
             continue
         try:
-            proofs += prove(plan, small.model, _classes(plan), ranks=ranks, stages=stages)
+            proofs += prove(plan, small.fresh, _classes(plan), ranks=ranks, stages=stages)
         except (Mismatch, PlanError) as error:
             told.append(_told(error, axis))
             setattr(verdicts, axis, False)

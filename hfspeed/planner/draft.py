@@ -79,7 +79,8 @@ def _replacements(work: Draft) -> None:
 def _closed(work: Draft) -> frozenset[str]:
     """Modules that are not looked into: what no replacement took stays as written; returns the paths of all."""
     taken = {op.path for op in work.ops}
-    closed = [call for call in work.calls() if call.closed]
+    # what runs on whole sequences keeps its weights one by one, like everything that is looked into
+    closed = [call for call in work.calls() if call.closed and key(call) not in work.verdicts.histories]
     paths = {call.path for call in closed}
     for call in closed:
         if call.path in taken:
@@ -220,7 +221,8 @@ def _fusions(work: Draft, splits: Splits) -> None:
         before = len(site.ops)
         site.split, site.regroup = names, verdict.regroup
         for fusion in (one for one in fusions if one.name not in verdict.without):
-            apply(fusion, site)
+            if (key(call), fusion.name) not in work.verdicts.barred:
+                apply(fusion, site)
         work.refusals += site.refusals
         if site.ops[before:]:
             work.sites[call.path] = site

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from hfspeed.errors import HfspeedError, RefusedError, UsageError
-from hfspeed.refusal import Refusal
+from hfspeed.errors import HfspeedError, RefusedError, SubjectError, UsageError
+from hfspeed.refusal import Reason, Refusal
 
 
 def findings(model: str, *, trust_remote_code: bool = False) -> dict[str, Any]:
@@ -37,6 +37,11 @@ def findings(model: str, *, trust_remote_code: bool = False) -> dict[str, Any]:
             refusals = decide(subject).refusals
     except RefusedError as error:
         return _answer(file, error.refusals, None, refused=True)
+    except SubjectError as error:
+        if error.place is None:
+            return _answer(file, (), error)
+        no = Refusal("model", Reason.CANNOT_RUN, str(error).removeprefix(f"{error.place}: "), place=error.place)
+        return _answer(file, (no,), None, refused=True)
     except HfspeedError as error:
         return _answer(file, (), error)
     return _answer(file, refusals, None, classes=_names({subject.model_class, *seen}))

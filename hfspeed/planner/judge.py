@@ -20,7 +20,7 @@ from hfspeed.planner.draft import draft
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.prove import prove_module
 from hfspeed.planner.study import Study
-from hfspeed.planner.verdicts import Verdict, Verdicts, key
+from hfspeed.planner.verdicts import Key, Verdict, Verdicts, key
 from hfspeed.planner.work import Draft
 from hfspeed.refusal import Reason, Refusal
 
@@ -29,13 +29,14 @@ APART = ("rotary",)
 """Fusions that rest on what a module is given, which only running it shows; it is tried without them."""
 
 
-def judge(study: Study) -> Verdicts:
+def judge(study: Study, barred: frozenset[tuple[Key, str]] = frozenset()) -> Verdicts:
     """Verdicts on every kind of module of a small real model.
 
     Args:
         study: recorded with values, so that modules can be called again.
+        barred: kinds of modules, and fusions that the large model's values rule out.
     """
-    verdicts = Verdicts()
+    verdicts = Verdicts(barred=barred)
     plan, work = draft(study, verdicts)
     for path in _order(work):
         call = work.views.get(path, study.recording.calls[path])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 
+from hfspeed.planner.asked import own
 from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.study import Study, prompt
 from hfspeed.refusal import Reason, Refusal
 
@@ -22,10 +22,7 @@ def differs(small: Study) -> Refusal | None:
     with torch.no_grad():
         ours = small.model(**prompt(small.model, TOKENS)).logits
         for dtype in (torch.float64, torch.float32, torch.bfloat16):
-            model = copy.deepcopy(small.model).to(dtype)
-            for module in model.modules():
-                if hasattr(module, "config") and hasattr(module.config, "_attn_implementation"):
-                    module.config._attn_implementation = "eager"
+            model = in_dtype(own(small), dtype)
             try:
                 theirs = model(**prompt(model, TOKENS)).logits
             except AUTHOR_ERRORS:

@@ -16,6 +16,7 @@ from hfspeed.graph.tensors import tensors
 from hfspeed.plan import Attention, History, Plan, Proof, laws
 from hfspeed.planner.contest import Contest, moved
 from hfspeed.planner.mismatch import BOUNDS, Mismatch, apart, arithmetic, many, running
+from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.witness import Witness, calls, distance
 from hfspeed.reference.build import build
 from hfspeed.reference.ranks import Group, Ranks
@@ -64,7 +65,7 @@ def prove(
         if broken := [*(() if spread else laws.division(plan, count)), *laws.partition(plan, cut)]:
             raise PlanError(f"the plan of {plan.architecture} cannot be proven: " + "; ".join(laws.once(broken)))
     with torch.no_grad():
-        contest = Contest(plan, copy.deepcopy(model).to(dtype).eval(), classes, dtype, spread)
+        contest = Contest(plan, in_dtype(copy.deepcopy(model), dtype).eval(), classes, dtype, spread)
         contest.author_runs()
         contest.wrapper()
         for count, cut in cases:
@@ -99,7 +100,7 @@ def prove_module(
     Raises:
         Mismatch: something differs.
     """
-    author = copy.deepcopy(model).to(dtype).eval()
+    author = in_dtype(copy.deepcopy(model), dtype).eval()
     theirs, worst = Witness(), 0.0
     with torch.no_grad(), arithmetic(dtype), theirs.watch(author), running("the author's module", theirs):
         wanted = author.get_submodule(path)(*_given(args, dtype), **_given(kwargs, dtype))

@@ -68,16 +68,16 @@ class _Search:
             self.runs = False
             self.now = replace(self.now, error="")
         if self.now.error:
-            raise SubjectError(self.now.error)
+            raise SubjectError(self.now.error, self.now.place)
 
-    def outcome(self, values: Mapping[Spot, Any], device: str = "meta") -> Outcome:
+    def outcome(self, values: Mapping[Spot, Any], device: str = "meta", last: bool = False) -> Outcome:
         self.trials += 1
         try:
             changed = remake(self.config, {**self.values, **values})
         except AUTHOR_ERRORS as error:
             return Outcome(0, 0, error=told(error))
         runs = self.runs or device != "meta"
-        return attempt(self.model_class, changed, device=device, run=runs, interface=self.interface)
+        return attempt(self.model_class, changed, device=device, run=runs, interface=self.interface, last=last)
 
     def keep(self, values: Mapping[Spot, Any], outcome: Outcome) -> None:
         self.values |= values
@@ -249,11 +249,23 @@ class _Search:
             )
         outcome = self.outcome({}, "cpu")
         if not outcome.error:
-            return remake(self.config, self.values)
+            return remake(self.config, {**self.values, **self.with_every_token()})
         for mended in self.mendings():
             if not self.outcome(mended, "cpu").error:
                 return remake(self.config, {**self.values, **mended})
-        raise SubjectError(f"{self.model_class.__name__} does not run with small sizes: {outcome.error}")
+        at = f"{outcome.place}: " if outcome.place else ""
+        told = f"{self.model_class.__name__} does not run with small sizes: {outcome.error}"
+        raise SubjectError(f"{at}{told}; let sizes and dtypes follow from the configuration", outcome.place)
+
+    def with_every_token(self) -> dict[Spot, Any]:
+        """A mending by which the last token runs too, if one is needed: code may reckon with numbers of tokens."""
+        if not self.outcome({}, "cpu", last=True).error:
+            return {}
+        for mended in self.mendings():
+            outcome = self.outcome(mended, "cpu", last=True)
+            if not outcome.error and outcome.size <= 4 * self.now.size:
+                return mended
+        return {}
 
     def mendings(self) -> Iterator[dict[Spot, Any]]:
         """What meta could not see: a table of positions that is too short, since there no index is out of range."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,8 +25,10 @@ from hfspeed.pattern.by_hand import all_by_hand
 from hfspeed.pattern.counted import counted
 from hfspeed.pattern.edit import Change
 from hfspeed.pattern.masks import shed, unread_masks
+from hfspeed.planner.blame import line_of
 from hfspeed.planner.build import build, randomise
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
+from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.sizes import POSITIONS
 from hfspeed.planner.wrapper import base_of
 from hfspeed.refusal import Place, Reason, Refusal, Refused
@@ -53,6 +57,7 @@ class Study:
         shut: classes of modules that decide by values, and so are not looked into.
         positions: changes of modules that count positions along their row.
         first_position: the number that the author gives the first token.
+        fresh: ``model``, if it is real, as it was before it ran: what is served has never run either.
     """
 
     model: Any
@@ -66,6 +71,7 @@ class Study:
     shut: frozenset[type[nn.Module]] = frozenset()
     positions: dict[str, list[Change]] = field(default_factory=dict)
     first_position: int = 0
+    fresh: Any = None
 
     @property
     def windows(self) -> frozenset[int]:
@@ -135,12 +141,14 @@ def _study(
 ) -> Study:
     if real:
         model = build(model_class, config, device="cpu", dtype=torch.float64, interface=interface)
+        in_dtype(model, torch.float64)  # what names another dtype is made in that one
         randomise(model, seed)
         twin = model
     else:
         model = build(model_class, config, device="meta", interface=interface)
         twin = build(model_class, config, device="meta", buffers=True, interface=interface)
     found = Study(model, twin, Recording(model), real, interface, shut=shut)
+    found.fresh = copy.deepcopy(model) if real else None
     try:
         found.recording = _run(found, 0) if real else _opened(found)
         if found.recording.reads and not real:
@@ -178,11 +186,19 @@ def _run(found: Study, start: int, tokens: int = TOKENS) -> Recording:
     positions = torch.arange(tokens)[None]
     known = {"input_ids": (positions * 7 + 3) % rows, "position_ids": positions + start}
     values = {} if real else {given[n]: v for n, v in known.items() if n in given}
-    if not real and not found.interface:
-        own = dict(found.twin.named_buffers())
-        values |= {buffer: own[n] for n, buffer in model.named_buffers() if n in own and not own[n].is_meta}
+    values |= {} if real else dict(_made(model, found.twin))
     with Exact() if real else nullcontext():
         return record(model, given, keep_values=real and tokens == TOKENS, values=values, shut=found.shut)
+
+
+def _made(model: nn.Module, twin: nn.Module) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Tensors on meta that constructors computed, buffers or not, with their values."""
+    for one, other in zip(model.modules(), twin.modules(), strict=False):
+        for mine, theirs in ((one._buffers, other._buffers), (vars(one), vars(other))):
+            for name, value in mine.items():
+                known = theirs.get(name)
+                if isinstance(value, torch.Tensor) and isinstance(known, torch.Tensor) and not known.is_meta:
+                    yield value, known
 
 
 def _opened(found: Study) -> Recording:
@@ -263,6 +279,7 @@ def prompt(model: nn.Module, tokens: int) -> dict[str, Any]:
 
 def _cannot_run(model_class: type[Any], error: BaseException) -> Refusal:
     code = forward_code(model_class)  # type: ignore[arg-type]
-    place = Place(code.co_filename, code.co_firstlineno) if code else None
+    start = Place(code.co_filename, code.co_firstlineno) if code else None
+    place = line_of(error, Path(inspect.getfile(model_class)).parent) or start
     found = f"the forward does not run on token ids alone: {told(error)}"
     return Refusal("model", Reason.CANNOT_RUN, found, model_class.__name__, place)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from hfspeed.errors import SubjectError
+from hfspeed.planner.blame import line_of
 from hfspeed.planner.build import build, size_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
+from hfspeed.refusal import Place
 
 TOKENS = 100
 """Longer than any prompt of a proof, so that no table of positions is cut too short for one."""
@@ -26,39 +29,47 @@ class Outcome:
         depth: modules in the longest list: the decoder layers.
         vocabulary: rows of the token table.
         error: why it did not run; empty when it did.
+        place: the author's line that raised it.
     """
 
     size: int
     depth: int
     vocabulary: int = 0
     error: str = ""
+    place: Place | None = None
 
 
 def attempt(
-    model_class: type[Any], config: Any, *, device: str = "meta", run: bool = True, interface: bool = True
+    model_class: type[Any],
+    config: Any,
+    *,
+    device: str = "meta",
+    run: bool = True,
+    interface: bool = True,
+    last: bool = False,
 ) -> Outcome:
     """Build ``config`` on ``device`` and, with ``run``, do one forward of `TOKENS` tokens without a cache."""
     try:
         model = build(model_class, config, device=device, interface=interface)
     except SubjectError as error:
-        return Outcome(0, 0, error=str(error))
+        return Outcome(0, 0, error=str(error), place=error.place)
     vocabulary = model.get_input_embeddings().weight.shape[0]
     outcome = Outcome(size_of(model), depth_of(model), vocabulary)
     if not run:
         return outcome
     try:
         with torch.no_grad():
-            model(**inputs(model, device))
+            model(**inputs(model, device, last))
     except AUTHOR_ERRORS as error:
-        return replace(outcome, error=told(error))
+        return replace(outcome, error=told(error), place=line_of(error, Path(inspect.getfile(model_class)).parent))
     return outcome
 
 
-def inputs(model: Any, device: str) -> dict[str, Any]:
-    """The arguments of a plain prompt, those that the author's forward takes."""
+def inputs(model: Any, device: str, last: bool = False) -> dict[str, Any]:
+    """The arguments of a plain prompt, those that the author's forward takes; with ``last`` it has the last token."""
     vocab = model.get_input_embeddings().weight.shape[0]
     positions = torch.arange(TOKENS, device=device)[None]
-    wanted = {"input_ids": positions % vocab, "position_ids": positions, "use_cache": False}
+    wanted = {"input_ids": (positions - int(last)) % vocab, "position_ids": positions, "use_cache": False}
     taken = inspect.signature(model.forward).parameters
     if any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in taken.values()):
         return wanted

@@ -43,6 +43,8 @@ class Verdicts:
     stages: bool = True
     masks: bool = True
     histories: frozenset[Key] = frozenset()
+    barred: frozenset[tuple[Key, str]] = frozenset()
+    """Kinds of modules with fusions that values of the large model rule out, and so of the small one as well."""
 
     def of(self, call: Call) -> Verdict:
         """The verdict on a module."""

@@ -9,8 +9,8 @@ from hfspeed.graph.record import Recording
 from hfspeed.pattern.replacement import place_of
 from hfspeed.refusal import Reason, Refusal
 
-LAYOUT = {"contiguous"}
-"""Operations that change no value, and that a small model need not be seen to run."""
+LAYOUT = {"contiguous", "float"}
+"""Operations that change no value, and that a small model in float64 need not be seen to run."""
 
 
 def other_ways(full: Recording, small: Recording) -> tuple[Refusal, ...]:

@@ -72,7 +72,13 @@ def by_sequence(values: Sequence[torch.Tensor], rows: Sequence[Row], dim: int = 
             return None
         for (sequence, _), piece in zip(row, torch.split(value, lengths, dim), strict=True):
             found.setdefault(sequence, []).append(piece)
+    if any(_rest(piece, dim) != _rest(pieces[0], dim) for pieces in found.values() for piece in pieces):
+        return None  # another dimension hangs on how many tokens a row has
     return {sequence: torch.cat(pieces, dim) for sequence, pieces in found.items()}
+
+
+def _rest(piece: torch.Tensor, dim: int) -> list[int]:
+    return [size for number, size in enumerate(piece.shape) if number != dim]
 
 
 def distance(author: torch.Tensor, ours: torch.Tensor) -> float:

@@ -126,3 +126,20 @@ def test_rows_are_looked_up() -> None:
     assert rows.rows_slow_0.shape == (40, SIZE // 2), "the second half repeats the first"
     assert not list(rows.parameters())
     assert not rows.state_dict()
+
+
+def test_rows_are_as_exact_as_the_values_beside_them() -> None:
+    """A stream in float32 in a model that is served in half precision; while that is built, the default is rounded."""
+    from hfspeed.vllm.layers.positions import PositionRows
+
+    author, positions = Angular(), torch.tensor([[0, 1, 2, 39, 0, 7]])
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        rows = PositionRows(Positions("at", "position_ids", "x", "layer_type", ("slow", "fast")), author, 40)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for dtype in (torch.float32, torch.bfloat16):
+        value = torch.randn(1, 6, 8, dtype=dtype)
+        for kind in ("slow", "fast"):
+            found, wanted = rows(value, positions, kind), author(value, positions, kind)
+            torch.testing.assert_close(found, wanted, rtol=0, atol=0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +18,8 @@ from hfspeed.vllm.site import Site
 class PositionRows(nn.Module):
     """`Positions`: looks rows up in tables that the author's module has filled.
 
-    A table in whose rows the second half repeats the first is kept by its first half.
+    A table in whose rows the second half repeats the first is kept by its first half. Tables are in the dtype that
+    the module gives beside values in the served one; beside other values the author's own module is asked.
 
     Args:
         op: what was decided.
@@ -29,10 +32,11 @@ class PositionRows(nn.Module):
         self.stands_for = (module,)  # in a tuple, so that it is no child
         names = list(inspect.signature(module.forward).parameters)
         self.given, self.word, self.alone = op.given, op.word, False
-        self.at = {name: names.index(name) for name in (op.given, op.word) if name}
+        self.at = {name: names.index(name) for name in (op.given, op.word, op.value) if name}
         self.repeats: dict[str, tuple[bool, ...]] = {}
         every, like = torch.arange(length)[None], torch.zeros(1, 1, 1)
-        with torch.no_grad():
+        self.value, self.dtype = op.value, like.dtype
+        with torch.no_grad(), _as_when_serving():
             for kind in op.kinds or ("",):
                 made = called(module, op, every, like, kind)
                 self.alone = isinstance(made, torch.Tensor)
@@ -47,6 +51,8 @@ class PositionRows(nn.Module):
 
     def forward(self, *args: Any, **keywords: Any) -> Any:
         """``[1, tokens, size]`` for positions ``[1, tokens]``; one tensor or several, as the author's."""
+        if self.value and self._argument(self.value, args, keywords).dtype != self.dtype:
+            return self.stands_for[0](*args, **keywords)
         positions = self._argument(self.given, args, keywords)[0]
         kind = self._argument(self.word, args, keywords) if self.word else ""
         found = []
@@ -65,6 +71,17 @@ class PositionRows(nn.Module):
         rows = (table[:, :half] if repeats else table).clone(memory_format=torch.contiguous_format)
         self.register_buffer(f"rows_{kind}_{number}", rows, persistent=False)
         return repeats
+
+
+@contextmanager
+def _as_when_serving() -> Iterator[None]:
+    """What names no dtype is made in float32, as in every step; only while models are built it is the served one."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
 
 
 def positions(op: Positions, site: Site) -> None:

@@ -1,0 +1,124 @@
+"""The author's model asked the ways that generation asks: only one way is served, so they must not matter."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.mismatch import arithmetic
+from hfspeed.planner.study import Study, prompt
+from hfspeed.planner.witness import distance
+from hfspeed.refusal import Reason, Refusal
+
+TOKENS = 12
+STEPS = 3
+"""Tokens that are asked for one by one, behind a cache."""
+BOUND = 1e-5
+"""Relative difference that refuses; caches may be kept in float32."""
+
+
+def otherwise(small: Study) -> Refusal | None:
+    """A refusal if the small model answers otherwise with a mask of ones, with a cache, one token, or a few more times.
+
+    Its own attention is used, eager where it has that. A way that it cannot be asked in is left out.
+    """
+    model = own(small)
+    plain = prompt(model, TOKENS)
+    with torch.no_grad(), arithmetic(torch.float64):
+        wanted = _logits(model(**plain))
+        for how, ask in _ways(small, plain):
+            try:
+                found = ask()
+            except AUTHOR_ERRORS:
+                continue
+            if not (apart := distance(wanted[:, : found.shape[1]], found)) <= BOUND:
+                return _told(small, f"it answers otherwise {how}, by {apart:.1e}")
+        before = _plain(model)
+        _logits(model(**plain))
+        if changed := [name for name, value in _plain(model).items() if before.get(name, value) != value]:
+            return _told(small, f"it keeps `{changed[0]}` from call to call, and counts on")
+    return None
+
+
+def own(small: Study) -> Any:
+    """The small model, never run, with its own attention: the eager one, if it asks the interface."""
+    model = copy.deepcopy(small.fresh)
+    for module in model.modules() if small.interface else ():
+        if hasattr(module, "config") and hasattr(module.config, "_attn_implementation"):
+            module.config._attn_implementation = "eager"
+    return model
+
+
+def _ways(small: Study, plain: dict[str, Any]) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
+    ones = torch.ones(1, TOKENS, dtype=torch.int64)
+    taken = inspect.signature(small.model.forward).parameters
+    anything = any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in taken.values())
+    if anything or "attention_mask" in taken:
+        yield "when it is given a mask of ones", lambda: _logits(own(small)(**plain, attention_mask=ones))
+    if anything or "use_cache" in taken:
+        cached = plain | {"use_cache": True}
+        yield "when it is to keep a cache", lambda: _logits(own(small)(**cached))
+    yield "on its first token alone", lambda: _logits(own(small)(**_cut(plain, 0, 1)))
+
+
+def _cut(given: dict[str, Any], start: int, end: int) -> dict[str, Any]:
+    return {name: value[:, start:end] if isinstance(value, torch.Tensor) else value for name, value in given.items()}
+
+
+def from_cache(small: Study) -> Refusal | None:
+    """What to tell if the small model, decoding with its own cache, answers otherwise than in one run.
+
+    Then there are two answers that are the author's. What is served is that of one run, as in training.
+    """
+    model = own(small)
+    plain = prompt(model, TOKENS) | {"use_cache": True}
+    with torch.no_grad(), arithmetic(torch.float64):
+        try:
+            wanted, found = _logits(model(**prompt(model, TOKENS))), _continued(own(small), plain)
+        except AUTHOR_ERRORS:
+            return None
+    if found.shape != wanted.shape or (apart := distance(wanted, found)) <= BOUND:
+        return None
+    told = f"from its own cache it answers otherwise than in one run, by {apart:.1e}; what is served is the latter"
+    help_ = "keep in the cache what later tokens need, in a place of its own for each call"
+    return Refusal("cache", Reason.VALUE_VARIES, told, type(small.model).__name__, help=help_)
+
+
+def _continued(model: nn.Module, given: dict[str, Any]) -> torch.Tensor:
+    """Logits of all but the last tokens at once, and of these one by one."""
+    first = TOKENS - STEPS
+    out = model(**_cut(given, 0, first))
+    found = [_logits(out)]
+    if not out.past_key_values.get_seq_length():
+        raise ValueError("it keeps no cache")
+    for at in range(first, TOKENS):
+        out = model(**_cut(given, at, at + 1), past_key_values=out.past_key_values)
+        found.append(_logits(out))
+    return torch.cat(found, 1)
+
+
+def _logits(out: Any) -> torch.Tensor:
+    found = out.logits if hasattr(out, "logits") else out[0]
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
+def _plain(model: nn.Module) -> dict[str, object]:
+    """Numbers, words and flags that modules keep."""
+    return {
+        f"{path}.{name}" if path else name: value
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, int | float | str)
+    }
+
+
+def _told(small: Study, found: str) -> Refusal:
+    help_ = "let the answer depend on the tokens and their positions alone"
+    return Refusal("model", Reason.VALUE_VARIES, found, type(small.model).__name__, help=help_)

@@ -1,0 +1,159 @@
+"""Where the author's code takes the tokens of a row together, other than by attention or a known recurrence."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+import torch
+from torch import fx, nn
+
+from hfspeed.graph.nodes import function_name, module_of
+from hfspeed.graph.record import Call, Recording, record
+from hfspeed.graph.tensors import tensors
+from hfspeed.pattern.replacement import place_of
+from hfspeed.plan import Attention, Experts, History, Plan, Recurrence
+from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.mismatch import arithmetic
+from hfspeed.planner.study import TOKENS, Study, prompt
+from hfspeed.refusal import Reason, Refusal
+
+REDUCES: Final = frozenset({
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "logsumexp", "max", "mean", "median", "min",
+    "nansum", "norm", "prod", "quantile", "std", "sum", "var", "vector_norm",
+})  # fmt: skip
+"""Functions and methods that make one number of many."""
+TOUCHED: Final = 4
+"""The token that is changed."""
+HELP: Final = (
+    "let tokens meet in attention alone, or move the operation to a module of its own that is called with the hidden "
+    "states: such a module is run on whole sequences"
+)
+
+
+def reductions(small: Study, plan: Plan) -> tuple[Refusal, ...]:
+    """Refusals of results that hang on all tokens of a row at once, although no prompt of the proof showed it.
+
+    A threshold may lie where small models with random weights never come; the dataflow shows it all the same.
+    """
+    apart = [op.path for op in plan.ops if isinstance(op, Attention | Experts | History | Recurrence)]
+    found = {call.cls: _reads(call) for call in _reading(small, plan)}
+    for path, call in small.recording.calls.items():
+        if call.closed or path == "" or any(f"{path}.".startswith(f"{one}.") for one in apart):
+            continue
+        for node in call.graph.nodes:
+            if call.cls not in found and _reduces(node) and _counts(node):
+                text = f"`{function_name(node)}` takes all tokens of a row together, and several sequences share one"
+                place = place_of(call, node)
+                found[call.cls] = Refusal("model", Reason.VALUE_VARIES, text, path, place, help=HELP)
+    return tuple(found.values())
+
+
+def _reading(small: Study, plan: Plan) -> Iterator[Call]:
+    """Modules run on whole sequences that decide by values; the proof looked at none of what else they may decide."""
+    closed = {op.path: small.recording.calls[op.path] for op in plan.ops if isinstance(op, History)}
+    closed = {path: call for path, call in closed.items() if call.closed}
+    if closed:
+        model = copy.deepcopy(small.fresh)
+        with arithmetic(torch.float64):
+            reads = record(model, prompt(model, TOKENS)).reads
+        yield from (call for path, call in closed.items() if any(f"{at}.".startswith(f"{path}.") for at, _ in reads))
+
+
+def _reads(call: Call) -> Refusal:
+    text = f"`{call.cls.__name__}` decides by values of all tokens of a row, and several sequences share one"
+    return Refusal("model", Reason.VALUE_VARIES, text, call.path, place_of(call), help=HELP)
+
+
+def _reduces(node: fx.Node) -> bool:
+    if function_name(node) not in REDUCES:
+        return False
+    given = [one for n in node.all_input_nodes for one in tensors(n.meta.get("value"))]
+    gives = list(tensors(node.meta.get("value")))
+    return any(TOKENS in one.shape for one in given) and not any(_many(one) for one in gives)
+
+
+def _many(value: torch.Tensor) -> bool:
+    return any(size and size % TOKENS == 0 for size in value.shape)
+
+
+def _counts(node: fx.Node) -> bool:
+    """Whether what is made of ``node`` is part of what the module returns, or hands to a child."""
+    seen, left = {node}, [node]
+    while left:
+        for user in left.pop().users:
+            if user.op in {"output", "call_module"}:
+                return True
+            if user not in seen:
+                seen.add(user)
+                left.append(user)
+    return False
+
+
+def meeting(small: Study, plan: Plan) -> Refusal | None:
+    """The first operation by which a token notices another one, where attention gives each token only its own value."""
+    attending = [op for op in plan.ops if isinstance(op, Attention)]
+    if any(isinstance(op, Recurrence) for op in plan.ops) or any(op.measured for op in attending):
+        return None
+    try:
+        with torch.no_grad(), arithmetic(torch.float64):
+            one, other = (_run(small, attending, changed) for changed in (False, True))
+    except AUTHOR_ERRORS:
+        return None
+    for path, call in one.calls.items():
+        if path in other.calls and (node := _first(call, other.calls[path])) is not None:
+            name = function_name(node) or type(module_of(node)).__name__
+            text = f"by `{name}` a token notices others, which is not attention"
+            return Refusal("model", Reason.NUMBERS_DIFFER, text, path, place_of(call, node), help=HELP)
+    return None
+
+
+class _OwnValue(nn.Module):
+    """In place of attention: each token gets its own value."""
+
+    is_hfspeed_attention = True
+
+    def forward(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, None]:
+        return value.repeat_interleave(query.shape[1] // key.shape[1], 1).transpose(1, 2), None
+
+
+def _run(small: Study, attending: Collection[Attention], changed: bool) -> Recording:
+    model = copy.deepcopy(small.fresh)
+    for op in attending:
+        model.get_submodule(op.path).attn = _OwnValue()
+    given = prompt(model, TOKENS)
+    if changed:
+        rows = int(model.get_input_embeddings().weight.shape[0])
+        given["input_ids"] = given["input_ids"].clone()
+        given["input_ids"][0, TOUCHED] = (given["input_ids"][0, TOUCHED] + 1) % rows
+    return record(model, given, shut=small.shut)
+
+
+def _first(call: Call, other: Call) -> fx.Node | None:
+    if len(call.graph.nodes) != len(other.graph.nodes):
+        return None
+    noticed: dict[fx.Node, bool] = {}
+    for node, twin in zip(call.graph.nodes, other.graph.nodes, strict=True):
+        noticed[node] = any(_notices(a, b) for a, b in _pairs(node, twin))
+        inside = (module := module_of(node)) is not None and not type(module).__module__.startswith("torch.")
+        if noticed[node] and node.all_input_nodes and not inside:
+            return None if any(noticed.get(n, True) for n in node.all_input_nodes) else node
+    return None
+
+
+def _pairs(node: fx.Node, twin: fx.Node) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    yield from zip(tensors(node.meta.get("value")), tensors(twin.meta.get("value")), strict=False)
+
+
+def _notices(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the two differ for another token than the one that was changed, or have no dimension of tokens."""
+    if one.shape != other.shape or torch.equal(one, other):
+        return False
+    if list(one.shape).count(TOKENS) != 1:
+        return not _many(one)
+    rows = (one != other).movedim(list(one.shape).index(TOKENS), 0).flatten(1).any(1)
+    rows[TOUCHED] = False
+    return bool(rows.any())
