@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hfspeed.errors import HfspeedError, RefusedError
-from hfspeed.plan import Attention, Heads, Plan, Stacked
+from hfspeed.plan import Attention, Heads, Plan, Rotary, Stacked
 from hfspeed.planner.decide import decide
 from hfspeed.planner.load import load
 from hfspeed.refusal import Reason
@@ -24,10 +24,14 @@ SERVED = {
     "interface_without_a_flag": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
     "code_in_two_files": SimpleNamespace(heads=True, gated=False, ranks=True, stages=True),
     "window_by_hand": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
+    "angles_that_stand_once": SimpleNamespace(heads=False, gated=True, ranks=False, stages=True),
+    "scan_by_hand": SimpleNamespace(heads=True, gated=True, ranks=True, stages=True),
+    "stream_in_float32": SimpleNamespace(heads=False, gated=False, ranks=True, stages=True),
     "head_in_the_base_model": SimpleNamespace(heads=True, gated=True, ranks=True, stages=True),
 }
 REFUSED = {
     "sees_the_whole_prompt": (Reason.MASK_NOT_CAUSAL, "configure it as a decoder"),
+    "hashes_two_tokens": (Reason.NUMBERS_DIFFER, "by `pad` a token notices others"),
     "learned_biases": (Reason.MASK_NOT_CAUSAL, "depends on weights"),
     "rope_that_grows": (Reason.VALUE_VARIES, "own position"),
 }
@@ -60,6 +64,11 @@ def test_served(folder: str) -> None:
     assert bool(packed) is wanted.gated
     assert (found.stages is not None) is wanted.stages
     assert all(proof.error <= proof.bound for proof in found.proofs)
+
+
+def test_half_of_the_angles_is_not_taken_for_all() -> None:
+    """In the small model they stand twice: as many as one head of it has are all of them."""
+    assert not any(isinstance(op, Rotary) for op in plan("angles_that_stand_once").ops)
 
 
 @pytest.mark.parametrize("folder", REFUSED)

@@ -12,7 +12,11 @@ import pytest
 OURS = "hfspeed.vllm.models.causal.TransformersForCausalLM"
 HUB = Path(__file__).resolve().parents[1] / "hub"
 # a head of its own making and linear biases; a head below the base model; positions counted and a tied head; a window
-FOLDERS = ("linear_biases", "head_in_the_base_model", "code_in_two_files", "window_by_hand")
+# a scan that runs on whole sequences; angles that stand once; a stream wider than its weights
+FOLDERS = (
+    "linear_biases", "head_in_the_base_model", "code_in_two_files", "window_by_hand",
+    "scan_by_hand", "angles_that_stand_once", "stream_in_float32",
+)  # fmt: skip
 
 
 def write(folder: Path, name: str) -> Path:
