@@ -35,7 +35,7 @@ def planner(hand, monkeypatch):
     def small_plan(_subject, **_sizes):
         if known.error:
             raise known.error
-        return known.plan, SimpleNamespace(model=model)
+        return known.plan, SimpleNamespace(fresh=model)
 
     monkeypatch.setattr("hfspeed.planner.load.load", lambda name, *, trust_remote_code: name)
     monkeypatch.setattr("hfspeed.planner.decide.small_plan", small_plan)

@@ -26,7 +26,7 @@ SERVED = {
     "window_by_hand": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
     "angles_that_stand_once": SimpleNamespace(heads=False, gated=True, ranks=False, stages=True),
     "scan_by_hand": SimpleNamespace(heads=True, gated=True, ranks=True, stages=True),
-    "stream_in_float32": SimpleNamespace(heads=False, gated=False, ranks=True, stages=True),
+    "stream_in_float32": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
     "head_in_the_base_model": SimpleNamespace(heads=True, gated=True, ranks=True, stages=True),
 }
 REFUSED = {
