@@ -66,7 +66,7 @@ def test_one_rank(serving: ModuleType, checkpoint: Checkpoint, name: str) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_quantised_by_row(serving: ModuleType, checkpoint: Checkpoint, tmp_path: Path) -> None:
-    """Linears in int8 with a scale for each row; how wide vLLM makes a scale is its own affair."""
+    """Linears in int8 with a scale for each row. vLLM widens scales to float32, and has a few numbers of its own."""
     importlib.import_module("checkpoints").quantised(tmp_path / "int8", checkpoint("llama"))
     settings: dict[str, Any] = {"dtype": "bfloat16", "max_model_len": LENGTH}
     answer = serving.serve(tmp_path / "int8", measured=True, load_only=True, **settings)
@@ -74,7 +74,7 @@ def test_quantised_by_row(serving: ModuleType, checkpoint: Checkpoint, tmp_path:
     (held,), (ours,) = answer["held"], told(tmp_path / "int8", "bfloat16", 1, 1)
     assert dict(ours.weights)["int8"] == held["int8"]
     rows = 2 * (4 * 32 + 2 * 2 * 32 + 64 + 2 * 96 + 64)
-    assert abs(sum(held.values()) - ours.bytes) <= 2 * rows
+    assert 0 <= sum(held.values()) - ours.bytes - 2 * rows < 100
 
 
 @pytest.mark.slow
