@@ -57,9 +57,10 @@ def misfit(full: Study, entries: Mapping[str, str], ranks: int, kind: str = "tp"
                 return f"`{path}.{name}` of shape {[*one.shape]} does not divide"
     seen = set()
     for call in full.recording.calls.values():
-        if not _touched(call, entries) or key(call) in seen:
+        kind_of = key(call), tuple(tuple(one.shape) for one in call.module.parameters())
+        if not _touched(call, entries) or kind_of in seen:
             continue
-        seen.add(key(call))
+        seen.add(kind_of)
         if why := _stops(full, call, entries, ranks):
             return why
     return ""
