@@ -81,6 +81,8 @@ def subject(config_class: type[Any]) -> Subject | None:
     if base is None:
         return None
     config = config_class(**MISSING.get(config_class.__name__, {}))
+    if not hasattr(config, "vocab_size") or not hasattr(config, "hidden_size"):
+        return None  # a text model lies further down, and has a configuration of its own
     return Subject(kind, None, config, _headed(base), Path(inspect.getfile(base)))
 
 
