@@ -230,10 +230,11 @@ class _Search:
     def reduce_in_step(self, spot: Spot, now: Mapping[Spot, Any]) -> None:
         """Halve together with one other integer, as often as it goes: a width and the head size that makes it up."""
         for other, value in now.items():
-            if other == spot or not _is_int(value) or value < 32:
+            if other == spot or not _is_int(value) or value < 2 * FEWEST:
                 continue
             for shift in range(6, 0, -1):
-                if now[spot] >> shift < 64 or value >> shift < FEWEST or self.trials >= TRIALS:
+                fewer = value >> shift
+                if now[spot] >> shift < 64 or fewer < FEWEST or fewer % 2 or self.trials >= TRIALS:
                     continue
                 if self.take({spot: now[spot] >> shift, other: value >> shift}):
                     return

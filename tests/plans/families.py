@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -27,6 +28,11 @@ MISSING: dict[str, dict[str, Any]] = {
     "HunYuanMoEV1Config": {"head_dim": 128},
     "Lfm2MoeConfig": {"layer_types": ["conv", "full_attention"] * 16},
     "MinistralConfig": {"head_dim": 128},
+    "Qwen3OmniMoeTextConfig": {"head_dim": 128},
+    "Step3p7TextConfig": {"sliding_window": 512},
+    "T5Gemma2DecoderConfig": {"dropout_rate": 0.0},
+    "T5Gemma2TextConfig": {"dropout_rate": 0.0},
+    "Qwen3OmniMoeTalkerTextConfig": {"head_dim": 128, "shared_expert_intermediate_size": 768},
     "DeepseekOcr2TextConfig": {
         "mlp_layer_types": ["dense"] + ["sparse"] * 31,
         "num_experts_per_tok": 6,
@@ -48,6 +54,8 @@ MISSING: dict[str, dict[str, Any]] = {
 
 Of one the experts are fewer, because its lists of sizes cannot be shrunken.
 """
+WIDTHS = {"EmbeddingGemma2TextConfig": "embedding_dim"}
+"""What a base model gives, where that is not ``hidden_size``."""
 
 
 def configurations() -> dict[str, type[Any]]:
@@ -83,6 +91,10 @@ def subject(config_class: type[Any]) -> Subject | None:
     config = config_class(**MISSING.get(config_class.__name__, {}))
     if not hasattr(config, "vocab_size") or not hasattr(config, "hidden_size"):
         return None  # a text model lies further down, and has a configuration of its own
+    with torch.device("meta"):
+        table = getattr(base(config), "embed_tokens", None)
+    if not isinstance(table, nn.Embedding):
+        return None  # it reads several codes at a time, or something else than tokens
     return Subject(kind, None, config, _headed(base), Path(inspect.getfile(base)))
 
 
@@ -123,7 +135,7 @@ def _headed(base: type[Any]) -> type[Any]:
         def __init__(self, config: Any) -> None:
             super().__init__(config)
             self.model = base(config)
-            width = getattr(config, "embedding_dim", None) or config.hidden_size
+            width = getattr(config, WIDTHS.get(type(config).__name__, "hidden_size"))
             self.lm_head = nn.Linear(width, config.vocab_size, bias=False)
             self.post_init()
 

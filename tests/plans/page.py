@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -93,5 +94,4 @@ def _said(entry: Any) -> str:
 
 def _plain(text: str) -> str:
     """Without paths of this machine, and so that Markdown shows it as it is."""
-    words = (word.rsplit("site-packages/", 1)[-1] for word in text.split(" "))
-    return " ".join(words).replace("|", "\\|").replace("<", "&lt;")
+    return re.sub(r"/\S+?/(?=(?:transformers|tests)/)", "", text).replace("|", "\\|").replace("<", "&lt;")
