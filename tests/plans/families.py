@@ -95,7 +95,7 @@ def subject(config_class: type[Any]) -> Subject | None:
         table = getattr(base(config), "embed_tokens", None)
     if not isinstance(table, nn.Embedding):
         return None  # it reads several codes at a time, or something else than tokens
-    return Subject(kind, None, config, _headed(base), Path(inspect.getfile(base)))
+    return Subject(kind, None, config, _headed(base, config_class), Path(inspect.getfile(base)))
 
 
 def _base_class(config_class: type[Any]) -> type[Any] | None:
@@ -108,7 +108,6 @@ def _base_class(config_class: type[Any]) -> type[Any] | None:
         cls
         for cls in vars(module).values()
         if isinstance(cls, type) and issubclass(cls, PreTrainedModel) and cls.__module__ == name
-        and getattr(cls, "config_class", None) in (config_class, None)
         and _takes(cls, config_class) and "input_ids" in inspect.signature(cls.forward).parameters
         and "For" not in cls.__name__
     ]  # fmt: skip
@@ -122,13 +121,13 @@ def _takes(cls: type[Any], config_class: type[Any]) -> bool:
     return named in (config_class, config_class.__name__) or cls.config_class is config_class
 
 
-def _headed(base: type[Any]) -> type[Any]:
+def _headed(base: type[Any], own: type[Any]) -> type[Any]:
     """A causal language model around ``base``."""
     parent = next(cls for cls in base.__mro__[1:] if issubclass(cls, PreTrainedModel))
 
     class Headed(parent, GenerationMixin):  # type: ignore[misc, valid-type]
         base_model_prefix = "model"
-        config_class = base.config_class
+        config_class = own
         _tied_weights_keys = None
         _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012  transformers' own form
 

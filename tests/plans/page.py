@@ -56,7 +56,8 @@ def _counts(results: dict[str, Any]) -> Iterator[str]:
         )
     outside = [name for name, one in results.items() if "out of scope" in one]
     yield ""
-    yield f"{len(outside)} configurations are of no language model, and left out: {', '.join(outside)}."
+    told = "configurations are of no model that a token table alone feeds (vision, speech, wrappers of other models)"
+    yield f"{len(outside)} {told}, and are left out: {', '.join(outside)}."
 
 
 def _all(results: dict[str, Any]) -> Iterator[str]:
