@@ -53,23 +53,29 @@ class Mutant:
 
 def mutants(plans: StylePlans, base: nn.Module) -> Iterator[Mutant]:
     """Every entry of every plan, changed in turn."""
-    single = {generic(name) for name, _ in base.named_parameters()}
+    single = {generic(name): one.ndim for name, one in base.named_parameters()}
     for kind, plan in (("tp", plans.tp), ("ep", plans.ep)):
         for name, style in plan.items():
             for other in WRONG.get(style, (None,)):
                 changed = {key: value for key, value in plan.items() if key != name or other is not None}
                 changed |= {name: other} if other is not None else {}
-                why = _right(style, other, parameter=name in single)
+                counted = sum(entry == "grouped_gemm" for entry in plan.values()) > 1
+                why = _right(style, other, single.get(name, 0), counted=counted)
                 made = StylePlans(tp=changed) if kind == "tp" else StylePlans(ep=changed)
                 yield Mutant(kind, f"`{name}`: {other or 'no entry'} instead of {style}", made, why)
     yield from _stages(plans.pp, base)
 
 
-def _right(style: str, other: str | None, *, parameter: bool) -> str:
-    """Why one style is as right as another; empty where it is not."""
-    if parameter:
-        same = other is not None and CUT.get(style, style) == CUT.get(other, other)
-        return "of a single parameter both cut the same dimension, and nothing else" if same else ""
+def _right(style: str, other: str | None, dimensions: int, *, counted: bool) -> str:
+    """Why one style is as right as another; empty where it is not. ``dimensions``: of a single parameter, else 0.
+
+    ``counted``: other entries as well let a module count its own experts.
+    """
+    if dimensions:
+        cuts = {CUT.get(one or "", one) for one in (style, other)}
+        if dimensions == 2 and counted:  # what comes before the last dimension counts experts
+            cuts = {"colwise" if one == "grouped_gemm" else one for one in cuts}
+        return "of a single parameter both cut the same dimension, and nothing else" if len(cuts) == 1 else ""
     return "both take a whole value and give a whole one" if {style, other} <= WHOLE_TO_WHOLE else ""
 
 
