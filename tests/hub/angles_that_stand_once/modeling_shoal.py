@@ -53,7 +53,7 @@ def repeat_kv(x, n):
 
 
 def eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
-    key, value = repeat_kv(key, module.groups), repeat_kv(value, module.groups)
+    key, value = repeat_kv(key, module.num_key_value_groups), repeat_kv(value, module.num_key_value_groups)
     weights = query @ key.transpose(2, 3) * scaling
     if attention_mask is not None:
         weights = weights + attention_mask
@@ -65,7 +65,7 @@ def eager_attention_forward(module, query, key, value, attention_mask, scaling, 
 class Attention(nn.Module):
     def __init__(self, config, layer_idx):
         super().__init__()
-        self.config, self.layer_idx, self.groups = config, layer_idx, 1
+        self.config, self.layer_idx, self.num_key_value_groups = config, layer_idx, 1
         self.h, self.d, self.r = config.num_attention_heads, config.head_dim, config.rope_d
         self.scaling = (self.d + self.r) ** -0.5
         self.q_a = nn.Linear(config.hidden_size, config.rank, bias=False)

@@ -53,7 +53,7 @@ def repeat_kv(x, n):
 
 
 def eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
-    key, value = repeat_kv(key, module.groups), repeat_kv(value, module.groups)
+    key, value = repeat_kv(key, module.num_key_value_groups), repeat_kv(value, module.num_key_value_groups)
     weights = query @ key.transpose(2, 3) * scaling
     if attention_mask is not None:
         weights = weights + attention_mask
@@ -66,7 +66,7 @@ class Attention(nn.Module):
     def __init__(self, config, layer_idx):
         super().__init__()
         self.config, self.layer_idx, self.head_dim = config, layer_idx, config.head_dim
-        self.scaling, self.groups = config.head_dim**-0.5, config.num_attention_heads // config.num_key_value_heads
+        self.scaling, self.num_key_value_groups = config.head_dim**-0.5, config.num_attention_heads // config.num_key_value_heads
         self.is_causal = True
         self.q_proj = nn.Linear(config.hidden_size, config.num_attention_heads * self.head_dim, bias=False)
         self.k_proj = nn.Linear(config.hidden_size, config.num_key_value_heads * self.head_dim, bias=False)
