@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -103,7 +104,7 @@ def test_the_gate_is_open_for_what_generates(serving: ModuleType) -> None:
     assert BertModel.is_backend_compatible() is bool(BertModel._supports_attention_backend)
 
 
-def test_looked_at_in_this_process(registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looked_at_in_this_process(registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On CPUs nothing keeps vLLM from importing our class where it is; another process takes seconds."""
     from vllm.model_executor.models import registry as theirs
 
@@ -112,9 +113,11 @@ def test_looked_at_in_this_process(registry, monkeypatch: pytest.MonkeyPatch) ->
     def no_process(_: object) -> None:
         raise AssertionError("vLLM starts a process to look at our class")
 
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
     register()
     monkeypatch.setattr(theirs, "_run_in_subprocess", no_process)
     info = registry.models["TransformersForCausalLM"].inspect_model_cls()
     assert (info.architecture, info.supports_pp) == ("TransformersForCausalLM", True)
     assert not info.is_hybrid
     assert registry.models["TransformersHybridForCausalLM"].inspect_model_cls().is_hybrid
+    assert list(tmp_path.rglob("*.json")), "the next start would import the class again"
