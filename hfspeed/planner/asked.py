@@ -28,11 +28,12 @@ def otherwise(small: Study) -> Refusal | None:
 
     Its own attention is used, eager where it has that. A way that it cannot be asked in is left out.
     """
-    model = own(small)
-    plain = prompt(model, TOKENS)
+    plain = prompt(small.model, TOKENS)
     with torch.no_grad(), arithmetic(torch.float64):
+        fresh = _asking(small, plain)
+        model = fresh()
         wanted = _logits(model(**plain))
-        for how, ask in _ways(small, plain):
+        for how, ask in _ways(small, fresh, plain):
             try:
                 found = ask()
             except AUTHOR_ERRORS:
@@ -55,16 +56,27 @@ def own(small: Study) -> Any:
     return model
 
 
-def _ways(small: Study, plain: dict[str, Any]) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
+def _asking(small: Study, plain: dict[str, Any]) -> Callable[[], Any]:
+    """What makes a model that never ran: with its own attention, or as it is served if it has none."""
+    try:
+        own(small)(**plain)
+    except AUTHOR_ERRORS:
+        return lambda: copy.deepcopy(small.fresh)
+    return lambda: own(small)
+
+
+def _ways(
+    small: Study, fresh: Callable[[], Any], plain: dict[str, Any]
+) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
     ones = torch.ones(1, TOKENS, dtype=torch.int64)
     taken = inspect.signature(small.model.forward).parameters
     anything = any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in taken.values())
     if anything or "attention_mask" in taken:
-        yield "when it is given a mask of ones", lambda: _logits(own(small)(**plain, attention_mask=ones))
+        yield "when it is given a mask of ones", lambda: _logits(fresh()(**plain, attention_mask=ones))
     if anything or "use_cache" in taken:
         cached = plain | {"use_cache": True}
-        yield "when it is to keep a cache", lambda: _logits(own(small)(**cached))
-    yield "on its first token alone", lambda: _logits(own(small)(**_cut(plain, 0, 1)))
+        yield "when it is to keep a cache", lambda: _logits(fresh()(**cached))
+    yield "on its first token alone", lambda: _logits(fresh()(**_cut(plain, 0, 1)))
 
 
 def _cut(given: dict[str, Any], start: int, end: int) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 from hfspeed.planner.asked import own
@@ -15,6 +17,8 @@ BOUND = 1e-3
 """Relative difference of logits that refuses; eager attention rounds its weights to float32."""
 COARSE = 0.15
 """The same in the mean and in bfloat16, where rounding alone makes some hundredths."""
+NOISE = 2.0
+"""How many times the rounding of what is served that may be: a router that chooses otherwise makes some tenths."""
 
 
 def differs(small: Study) -> Refusal | None:
@@ -30,9 +34,18 @@ def differs(small: Study) -> Refusal | None:
             gaps, sizes = (theirs.double() - ours.double()).abs(), theirs.double().abs()
             coarse = dtype is torch.bfloat16
             apart = float(gaps.mean() / sizes.mean() if coarse else gaps.max() / sizes.max())
+            if coarse and apart > COARSE:
+                apart = 0.0 if apart <= NOISE * _noise(small, dtype, ours) else apart
             if not apart <= (COARSE if coarse else BOUND):
                 name = str(dtype).removeprefix("torch.")
                 found = f"with its own eager attention, in {name}, the model answers otherwise, by {apart:.1e}"
                 help_ = "hand everything attention needs (scaling, sliding_window, …) to the interface by keyword"
                 return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(model).__name__, help=help_)
     return None
+
+
+def _noise(small: Study, dtype: torch.dtype, exact: torch.Tensor) -> float:
+    """How far what is served is from ``exact`` in the mean, where it computes in ``dtype``."""
+    model = in_dtype(copy.deepcopy(small.fresh), dtype)
+    rounded = model(**prompt(model, TOKENS)).logits.double()
+    return float((rounded - exact.double()).abs().mean() / exact.double().abs().mean())
