@@ -220,3 +220,11 @@ def test_vendored_hints_are_current() -> None:
     copies = list((ROOT / "examples").rglob(NAME))
     assert copies
     assert not [name(file) for file in copies if file.read_text("utf-8") != vendored()]
+
+
+def test_modules_of_tests_have_names_of_their_own() -> None:
+    """Tests import one another's modules by their bare names, so the first of two of one name would be both."""
+    found = [file for file in (ROOT / "tests").rglob("*.py") if "hub" not in file.parts]
+    names = [file.stem for file in found if not file.stem.startswith("__") and file.stem != "conftest"]
+    helpers = [name for name in names if not name.startswith("test_")]
+    assert len(helpers) == len(set(helpers)), sorted(name for name in set(helpers) if helpers.count(name) > 1)

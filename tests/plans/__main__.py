@@ -21,7 +21,7 @@ for folder in (HERE, ROOT):
     sys.path.insert(0, str(folder))
 
 import compare  # noqa: E402
-import families  # noqa: E402
+import declaring  # noqa: E402
 import page  # noqa: E402
 
 from hfspeed.errors import HfspeedError  # noqa: E402
@@ -43,7 +43,7 @@ def main() -> int:
         given.page.write_text(page.rendered(_read(given.output)), "utf-8")
         return 0
     begun = time.monotonic()
-    for name, config_class in families.configurations().items():
+    for name, config_class in declaring.configurations().items():
         file = given.output / f"{name}.json"
         if (given.names and name not in given.names) or (given.new and file.exists()):
             continue
@@ -85,7 +85,7 @@ def _result(config_class: type[Any]) -> dict[str, Any]:
 
     begun = time.monotonic()
     try:
-        subject = families.subject(config_class)
+        subject = declaring.subject(config_class)
         if subject is None:
             return {"out of scope": "a configuration of no language model", "kinds": {}}
         seen = look(subject)

@@ -15,7 +15,7 @@ from hfspeed.planner.styled import derive
 
 sys.path.insert(0, str(Path(__file__).parent))
 import compare
-import families
+import declaring
 import page
 
 SIZES = {
@@ -70,6 +70,6 @@ def test_a_plan_that_splits_more_and_is_right_counts_against_ours(looked) -> Non
 
 
 def test_every_configuration_with_a_plan_is_looked_at() -> None:
-    found = families.configurations()
+    found = declaring.configurations()
     assert len([one for one in found.values() if getattr(one, "base_model_tp_plan", None)]) >= 100
     assert {"LlamaConfig", "Qwen2VLTextConfig", "Gemma4VisionConfig"} <= set(found)
