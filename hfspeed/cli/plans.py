@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from difflib import unified_diff
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -54,8 +57,20 @@ def write(name: str, *, trust: bool, only_show: bool) -> None:
             "copy the model's files into a folder of yours, or see --diff"
         )
     else:
-        made.file.write_text(made.after, "utf-8")
+        _put(made.file.resolve(), made.after)
         print(f"wrote {made.file}", file=sys.stderr)
+
+
+def _put(file: Path, text: str) -> None:
+    """Write a file whole or not at all, to the byte, with the rights it had."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(text.encode("utf-8"))
+        shutil.copymode(file, beside)
+        beside.replace(file)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise UsageError(f"{file} cannot be written: {error.strerror or error}") from error
 
 
 def _found(name: str, trust: bool) -> tuple[Looked, Derived]:

@@ -36,8 +36,10 @@ def rewritten(seen: Looked, derived: Derived) -> Rewritten:
     owner = type(config)
     try:
         file = Path(inspect.getsourcefile(owner) or "")
-        before = file.read_text("utf-8")
-        after = with_plans(before, owner.__name__, _merged(seen, derived.plans, declared_plans(config)))
+        before = file.read_bytes().decode("utf-8")  # with its ends of lines, and its mark of the order of bytes
+        mark = before[:1] if before.startswith("\ufeff") else ""
+        plans = _merged(seen, derived.plans, declared_plans(config))
+        after = mark + with_plans(before.removeprefix(mark), owner.__name__, plans)
     except (TypeError, OSError, ValueError) as error:
         raise UsageError(f"the file of {owner.__name__} cannot be rewritten: {error}") from error
     return Rewritten(file, before, after)

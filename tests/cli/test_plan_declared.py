@@ -52,3 +52,17 @@ def test_two_requests_at_once_are_refused(capsys) -> None:
     code, _, err = run(capsys, "x", "--check", "--write")
     assert code == 2
     assert "give one of them" in err
+
+
+def test_a_file_keeps_its_ends_of_lines_and_its_mark(folder: Path, capsys) -> None:
+    file = folder / "configuration_plain.py"
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    file.chmod(0o640)
+    code, _, err = run(capsys, str(folder), "--write")
+    assert code == 0, err
+    after = file.read_bytes()
+    assert after.startswith(b"\xef\xbb\xbf")
+    assert b'"blocks.*.mixer.wo": "rowwise",\r\n' in after
+    assert after.count(b"\n") == after.count(b"\r\n")
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [one.name for one in folder.iterdir() if one.name.startswith(".")] == []
