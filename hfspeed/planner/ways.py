@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from types import CodeType
+
 from torch import fx, nn
 
 from hfspeed.graph.nodes import function_name, module_of
 from hfspeed.graph.record import Recording
 from hfspeed.pattern.replacement import place_of
-from hfspeed.refusal import Reason, Refusal
+from hfspeed.refusal import Place, Reason, Refusal
 
 LAYOUT = {"contiguous", "float"}
 """Operations that change no value, and that a small model in float64 need not be seen to run."""
+Step = tuple[str, int, int]
+"""An operation, and the instruction that ran it: the same operation elsewhere in a forward is another step."""
 
 
-def other_ways(full: Recording, small: Recording) -> tuple[Refusal, ...]:
-    """One refusal for each class that at full size runs an operation which the small model never ran.
+def other_ways(full: Recording, small: Recording, *, layers: bool = True) -> tuple[Refusal, ...]:
+    """One refusal for each class that at full size takes a step which the small model never took.
 
-    A branch may depend on a size; then what was proven is not what would be served.
+    A branch may depend on a size; then what was proven is not what would be served. Where ``full`` may have more
+    ``layers``, a forward that loops over modules may do the same elsewhere, so of it only operations are compared.
     """
-    known = _operations(small)
+    known = _steps(small)
     found = {}
     for path, call in full.calls.items():
-        missing = {_word(node) for node in call.graph.nodes} - known.get(call.cls, set()) - LAYOUT
+        own = known.get(call.cls, set())
+        loops = layers and any(isinstance(one, nn.ModuleList) for one in call.module.children())
+        words = {word for word, *_ in own} if loops else set()
+        missing = [n for n in call.graph.nodes if _step(n) not in own and _word(n) not in LAYOUT | words]
         if missing and call.cls not in found:
-            told = ", ".join(f"`{word}`" for word in sorted(missing)[:4])
+            told = ", ".join(f"`{word}`" for word in sorted({_word(node) for node in missing})[:4])
             text = f"at full size `{call.cls.__name__}` runs {told}, which no small model that was proven runs"
             help_ = "let no branch depend on a size"
-            found[call.cls] = Refusal(
-                "proof", Reason.CANNOT_RUN, text, path, place_of(call), help=help_
-            )
+            place = next((at for node in missing if (at := _line(node))), None) or place_of(call)
+            found[call.cls] = Refusal("proof", Reason.CANNOT_RUN, text, path, place, help=help_)
     return tuple(found.values())
 
 
-def _operations(recording: Recording) -> dict[type[nn.Module], set[str]]:
-    found: dict[type[nn.Module], set[str]] = {}
+def _steps(recording: Recording) -> dict[type[nn.Module], set[Step]]:
+    found: dict[type[nn.Module], set[Step]] = {}
     every = [*recording.calls.values(), *(call for calls in recording.again.values() for call in calls)]
     for call in every:
-        found.setdefault(call.cls, set()).update(_word(node) for node in call.graph.nodes)
+        found.setdefault(call.cls, set()).update(_step(node) for node in call.graph.nodes)
     return found
+
+
+def _step(node: fx.Node) -> Step:
+    stack = node.meta.get("stack") or ()
+    return (_word(node), id(stack[0][0]), stack[0][1]) if stack else (_word(node), 0, 0)
 
 
 def _word(node: fx.Node) -> str:
@@ -45,3 +58,12 @@ def _word(node: fx.Node) -> str:
     if (module := module_of(node)) is not None:
         return type(module).__name__
     return function_name(node) or "value"
+
+
+def _line(node: fx.Node) -> Place | None:
+    """The innermost line of the author's that ran the node."""
+    for code, last in (node.meta.get("stack") or ())[:1]:
+        assert isinstance(code, CodeType)
+        line = next(islice(code.co_positions(), last // 2, None), (None,))[0]
+        return Place(code.co_filename, line) if line else None
+    return None

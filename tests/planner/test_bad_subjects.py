@@ -203,6 +203,15 @@ def test_what_only_long_rows_show(what: str, tmp_path: Path) -> None:
     assert first.place is not None
 
 
+def test_an_operation_that_is_run_elsewhere_too(tmp_path: Path) -> None:
+    """The module multiplies anyhow; the branch does so at another line, which short rows never reach."""
+    body = "        if stream.shape[1] > 40:\n            stream = stream * 1.1\n"
+    first, *_ = refused(tmp_path, (EXPAND, body + EXPAND))
+    assert first.reason is Reason.VALUE_VARIES
+    assert first.place is not None
+    assert "stream * 1.1" in Path(first.place.file).read_text("utf-8").split("\n")[first.place.line - 1]
+
+
 def test_what_only_late_positions_show(tmp_path: Path) -> None:
     first, *_ = refused(tmp_path, (ANGLE, f"({ANGLE} * (2 if positions.max() > 5000 else 1))"))
     assert first.reason is Reason.VALUE_VARIES
