@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -50,7 +51,7 @@ class Regions:
     """The decoder layers of one model, each of which a compiler may take for a region.
 
     torch would share what it traced of one layer with the next after looking at guards alone, and some modules
-    (`torch.nn.Identity`) have none. So every layer is traced, and shares what is compiled with layers of equal graphs.
+    (`torch.nn.Identity`) have none. So every call is traced, and shares what is compiled with calls of equal graphs.
 
     Args:
         plan: what was decided.
@@ -62,8 +63,7 @@ class Regions:
         self.name = plan.architecture
         self.layers = list(_layers(plan, root)) if divides else []
         rest = plan.stages.rest if plan.stages is not None and plan.stages.tuple_output else None
-        for number, layer in enumerate(self.layers):
-            layer.__dict__["region"] = number  # no tensor, so not through `nn.Module.__setattr__`
+        for layer in self.layers:
             kind: Any = type(layer)
             layer.__class__ = _region(kind, rest)
 
@@ -127,7 +127,14 @@ def _region(kind: Any, rest: int | None) -> type[Any]:
     return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
 
 
-def _number(layer: Any, *_: Any, **__: Any) -> int:
-    """By this torch tells what it has traced already; no two layers of a model have the same."""
-    number: int = layer.region
-    return number
+def _number(*_: Any, **__: Any) -> int:
+    """By this torch tells what it has traced already; no two calls have the same, be they of one layer."""
+    return _next()
+
+
+@torch.compiler.assume_constant_result
+def _next() -> int:
+    return next(_COUNT)
+
+
+_COUNT = itertools.count()

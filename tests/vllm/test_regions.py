@@ -113,21 +113,30 @@ class Remembers(Same):
         return x + self.linear(x) * self.seen
 
 
+class Told(Same):
+    """Called twice a step, and told each time how often it was."""
+
+    def forward(self, x: torch.Tensor, *, turn: int = 0, **_: Any) -> torch.Tensor:
+        return x + self.linear(x) * (1 + turn)
+
+
 class Decoder(nn.Module):
     def __init__(self, kind: type[Same]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(kind(number) for number in range(LAYERS))
         self.scales = list(BY_NUMBER.values())
+        self.turns = 2 if kind is Told else 1
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x, scales=self.scales)
-            x = x[0] if isinstance(x, tuple) else x
+        for turn in range(self.turns):
+            for layer in self.layers:
+                x = layer(x, scales=self.scales, turn=turn)
+                x = x[0] if isinstance(x, tuple) else x
         return x
 
 
 KINDS = (
-    Same, Factor, Number, Branch, Child, FirstWithoutNorm, Acts, Bounds, Tuple, Listed, GivesBack, Remembers,
+    Same, Factor, Number, Branch, Child, FirstWithoutNorm, Acts, Bounds, Tuple, Listed, Told, GivesBack, Remembers,
 )  # fmt: skip
 
 
