@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from difflib import unified_diff
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,6 +11,9 @@ import typer
 from hfspeed.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hfspeed.planner.load import Subject
     from hfspeed.planner.looked import Looked
     from hfspeed.planner.styled import Derived
 
@@ -22,7 +22,7 @@ def check(name: str, *, trust: bool, tp: int, pp: int, ep: int) -> None:
     """Print what is wrong with the declared plans; exit with 1 if anything is."""
     from hfspeed.planner import declared_check
 
-    seen, derived = _found(name, trust)
+    _, seen, derived = _found(name, trust)
     found = declared_check.check(seen, derived, ranks=(tp,), stages=(pp,), spread=(ep,))
     for one in found:
         print(one)
@@ -34,12 +34,11 @@ def check(name: str, *, trust: bool, tp: int, pp: int, ep: int) -> None:
 
 def write(name: str, *, trust: bool, only_show: bool) -> None:
     """Put the plans into the configuration file, or show as a diff what would be put."""
-    from hfspeed.planner.load import load
+    from hfspeed.lint.disk import Disk
     from hfspeed.planner.written_plans import own_file, rewritten
 
-    subject = load(name, trust_remote_code=trust)
-    seen, derived = _found(name, trust)
-    made = rewritten(seen, derived)
+    subject, seen, derived = _found(name, trust)
+    made = rewritten(seen, derived, Disk().text)
     for one in derived.refusals:
         print(one, file=sys.stderr)
     for kind, count, outcome in derived.outcomes:
@@ -57,23 +56,23 @@ def write(name: str, *, trust: bool, only_show: bool) -> None:
             "copy the model's files into a folder of yours, or see --diff"
         )
     else:
-        _put(made.file.resolve(), made.after)
+        _put(made.file, made.after)
         print(f"wrote {made.file}", file=sys.stderr)
 
 
 def _put(file: Path, text: str) -> None:
-    """Write a file whole or not at all, to the byte, with the rights it had."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    from hfspeed.lint.disk import Disk
+
+    disk = Disk({file: text})
+    if not disk.mendable(file):
+        raise UsageError(f"{file}: its lines end in different ways; let them all end alike, or see --diff")
     try:
-        beside.write_bytes(text.encode("utf-8"))
-        shutil.copymode(file, beside)
-        beside.replace(file)
+        disk.write()
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise UsageError(f"{file} cannot be written: {error.strerror or error}") from error
 
 
-def _found(name: str, trust: bool) -> tuple[Looked, Derived]:
+def _found(name: str, trust: bool) -> tuple[Subject, Looked, Derived]:
     from rich.console import Console
 
     from hfspeed.planner.load import load
@@ -81,5 +80,6 @@ def _found(name: str, trust: bool) -> tuple[Looked, Derived]:
     from hfspeed.planner.styled import derive
 
     with Console(stderr=True).status(f"planning {name}, on simulated ranks"):
-        seen = look(load(name, trust_remote_code=trust))
-        return seen, derive(seen)
+        subject = load(name, trust_remote_code=trust)
+        seen = look(subject)
+        return subject, seen, derive(seen)

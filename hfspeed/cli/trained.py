@@ -10,28 +10,28 @@ import typer
 from hfspeed.errors import UsageError
 
 if TYPE_CHECKING:
+    from hfspeed.planner.load import Subject
     from hfspeed.planner.looked import Looked
     from hfspeed.planner.styled import Derived
 
 WORDS = {"tp": "rank", "ep": "rank of whole experts", "pp": "stage"}
 
 
-def trained(name: str, *, trust: bool, tp: Sequence[int], pp: Sequence[int], ep: Sequence[int], mutants: bool) -> None:
+def trained(subject: Subject, *, tp: Sequence[int], pp: Sequence[int], ep: Sequence[int], mutants: bool) -> None:
     """Print how far logits and gradients are off on ranks and stages, and how many wrong plans are caught."""
     from rich.console import Console
 
-    from hfspeed.planner.load import load
     from hfspeed.planner.looked import look
     from hfspeed.planner.styled import derive
 
-    with Console(stderr=True).status(f"finding the plans of {name}, and running them"):
-        seen = look(load(name, trust_remote_code=trust), ranks=max((*tp, 2)), stages=max((*pp, 2)))
+    with Console(stderr=True).status(f"finding the plans of {subject.name}, and running them"):
+        seen = look(subject, ranks=max((*tp, 2)), stages=max((*pp, 2)))
         derived = derive(seen)
         fine = _sizes(seen, derived, tp, pp, ep)
     for one in derived.refusals:
         typer.echo(str(one), err=True)
     if not any(map(derived.plans.of, WORDS)):
-        raise UsageError(f"{name}: no plan could be found, so there is nothing to train with; see above")
+        raise UsageError(f"{subject.name}: no plan could be found, so there is nothing to train with; see above")
     if mutants:
         with Console(stderr=True).status("running wrong plans"):
             fine = _mutants(seen, derived) and fine

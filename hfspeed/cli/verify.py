@@ -72,7 +72,7 @@ def verify(
             from hfspeed.cli.trained import trained
 
             asked = {"tp": ranks or [], "pp": stages or [], "ep": _numbers(ep, "--ep") or []}
-            trained(model, trust=trust_remote_code, mutants=mutants, **asked)
+            trained(subject, mutants=mutants, **asked)
     except Mismatch as error:
         _unequal(model, error)
     except RefusedError as error:

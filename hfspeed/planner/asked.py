@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hfspeed.planner.build import eager
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.study import Study, prompt
@@ -30,9 +31,7 @@ def otherwise(small: Study) -> Refusal | None:
     """
     plain = prompt(small.model, TOKENS)
     with torch.no_grad(), arithmetic(torch.float64):
-        fresh = _asking(small, plain)
-        model = fresh()
-        wanted = _logits(model(**plain))
+        fresh, model, wanted = _asked(small, plain)
         for how, ask in _ways(small, fresh, plain):
             try:
                 found = ask()
@@ -50,19 +49,19 @@ def otherwise(small: Study) -> Refusal | None:
 def own(small: Study) -> Any:
     """The small model, never run, with its own attention: the eager one, if it asks the interface."""
     model = copy.deepcopy(small.fresh)
-    for module in model.modules() if small.interface else ():
-        if hasattr(module, "config") and hasattr(module.config, "_attn_implementation"):
-            module.config._attn_implementation = "eager"
+    if small.interface:
+        eager(model)
     return model
 
 
-def _asking(small: Study, plain: dict[str, Any]) -> Callable[[], Any]:
-    """What makes a model that never ran: with its own attention, or as it is served if it has none."""
+def _asked(small: Study, plain: dict[str, Any]) -> tuple[Callable[[], Any], Any, torch.Tensor]:
+    """What makes a model that never ran, one that ran once, and its logits: with its own attention, if it has any."""
+    model = own(small)
     try:
-        own(small)(**plain)
+        return lambda: own(small), model, _logits(model(**plain))
     except AUTHOR_ERRORS:
-        return lambda: copy.deepcopy(small.fresh)
-    return lambda: own(small)
+        model = copy.deepcopy(small.fresh)  # as it is served
+        return lambda: copy.deepcopy(small.fresh), model, _logits(model(**plain))
 
 
 def _ways(

@@ -83,6 +83,14 @@ def dispatch(
     return attend(module, query, key, value, attention_mask, **keywords)
 
 
+def eager(model: nn.Module) -> None:
+    """Let every module that asks its configuration for an attention use its author's own."""
+    for module in model.modules():
+        config: Any = getattr(module, "config", None)
+        if hasattr(config, "_attn_implementation"):
+            config._attn_implementation = "eager"
+
+
 def randomise(model: nn.Module, seed: int = 0) -> None:
     """Give every parameter random values, none of them neutral, so that a dropped piece changes the result.
 

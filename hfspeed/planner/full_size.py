@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from hfspeed.graph.record import Call
 from hfspeed.graph.tensors import tensors
 from hfspeed.plan.styles import generic
+from hfspeed.planner.build import eager
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
 from hfspeed.planner.study import Study
 from hfspeed.planner.verdicts import key
@@ -93,7 +93,7 @@ def _shape(full: Study, call: Call, entries: Mapping[str, str], ranks: int) -> t
     config: Any = full.model.config.get_text_config(decoder=True)
     with torch.no_grad():
         rank = split(call.module, entries, Shapes(ranks), under=call.path, config=config)
-        _own_attention(rank.root)
+        eager(rank.root)  # stricter about shapes than a recorded leaf
         result = rank.root(*map(_fresh, call.args), **{name: _fresh(value) for name, value in call.kwargs.items()})
     return next((tuple(one.shape) for one in tensors(result)), ())
 
@@ -103,11 +103,3 @@ def _fresh(value: Any) -> Any:
     if isinstance(value, torch.Tensor | tuple | list | bool | int | float | str | slice | None):
         return value
     return None
-
-
-def _own_attention(module: nn.Module) -> None:
-    """Let attention be what its author wrote, which is stricter about shapes than a recorded leaf."""
-    for one in module.modules():
-        config = getattr(one, "config", None)
-        if config is not None and hasattr(config, "_attn_implementation"):
-            config._attn_implementation = "eager"

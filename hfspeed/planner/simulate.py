@@ -12,6 +12,7 @@ import torch
 from hfspeed.graph.exact import Exact
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
 from hfspeed.planner.study import prompt
+from hfspeed.planner.witness import distance
 from hfspeed.reference.ranks import Group, Ranks, RanksError
 from hfspeed.reference.styles import Styled, split, staged
 
@@ -114,7 +115,7 @@ class Whole:
                 results = Ranks(ranks).run(work)
         except (*AUTHOR_ERRORS, RanksError) as error:
             return Outcome(math.inf, error=told(error))
-        logits = max(apart(self.logits, found) for found, _ in results)
+        logits = max(distance(self.logits, found) for found, _ in results)
         if not train:
             return Outcome(logits)
         return Outcome(logits, *self._worst([grads for _, grads in results]))
@@ -123,7 +124,7 @@ class Whole:
         scale = max((float(g.abs().max()) for g in self.gradients.values() if g.numel()), default=1.0)
         return max(
             (
-                (apart(wanted, grads[name], 1e-6 * scale), name)
+                (distance(wanted, grads[name], max(1e-6 * scale, 1e-30)), name)
                 for grads in found
                 for name, wanted in self.gradients.items()
             ),
@@ -142,22 +143,9 @@ class Whole:
                     given["inputs_embeds"] = hidden
                 with Exact(), torch.no_grad():
                     if stage == stages - 1:
-                        return Outcome(apart(self.logits, root(**given).logits))
+                        return Outcome(distance(self.logits, root(**given).logits))
                     result = root.get_submodule(base)(**given)
                 hidden = result.last_hidden_state
         except AUTHOR_ERRORS as error:
             return Outcome(math.inf, error=told(error))
         raise ValueError(f"{stages} stages, expected at least one")
-
-
-def apart(wanted: torch.Tensor, found: torch.Tensor, least: float = 0.0) -> float:
-    """The largest difference, relative to the largest magnitude; infinite where shapes differ or a number is none."""
-    if wanted.shape != found.shape:
-        return math.inf
-    if not wanted.numel():
-        return 0.0
-    gap = float((wanted - found).abs().max())
-    size = max(float(wanted.abs().max()), least)
-    if math.isnan(gap):
-        return math.inf
-    return gap / size if size > 0 else 0.0 if gap == 0 else math.inf

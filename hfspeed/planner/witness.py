@@ -81,15 +81,18 @@ def _rest(piece: torch.Tensor, dim: int) -> list[int]:
     return [size for number, size in enumerate(piece.shape) if number != dim]
 
 
-def distance(author: torch.Tensor, ours: torch.Tensor) -> float:
-    """The largest absolute difference, relative to the largest magnitude of the author's; infinite if incomparable."""
+def distance(author: torch.Tensor, ours: torch.Tensor, least: float = 1e-30) -> float:
+    """The largest absolute difference, relative to the largest magnitude of the author's; infinite if incomparable.
+
+    A magnitude counts as ``least`` at the least.
+    """
     if author.shape != ours.shape:
         return math.inf
     if author.numel() == 0:
         return 0.0
     if not author.is_floating_point():
         return 0.0 if torch.equal(author, ours) else math.inf
-    error = (author - ours).abs().max().item() / max(author.abs().max().item(), 1e-30)
+    error = (author - ours).abs().max().item() / max(author.abs().max().item(), least)
     return error if math.isfinite(error) else math.inf
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,13 @@ class Rewritten:
     after: str
 
 
-def rewritten(seen: Looked, derived: Derived) -> Rewritten:
+def rewritten(seen: Looked, derived: Derived, read: Callable[[Path], str]) -> Rewritten:
     """The file of the base model's configuration class, as it would be.
+
+    Args:
+        seen: the model.
+        derived: its plans.
+        read: gives the text of a file, with every line ended by a line feed.
 
     Raises:
         UsageError: its source cannot be found, or does not hold the class.
@@ -36,11 +41,9 @@ def rewritten(seen: Looked, derived: Derived) -> Rewritten:
     owner = type(config)
     try:
         file = Path(inspect.getsourcefile(owner) or "")
-        before = file.read_bytes().decode("utf-8")  # with its ends of lines, and its mark of the order of bytes
-        mark = before[:1] if before.startswith("\ufeff") else ""
-        plans = _merged(seen, derived.plans, declared_plans(config))
-        after = mark + with_plans(before.removeprefix(mark), owner.__name__, plans)
-    except (TypeError, OSError, ValueError) as error:
+        before = read(file)
+        after = with_plans(before, owner.__name__, _merged(seen, derived.plans, declared_plans(config)))
+    except (TypeError, OSError, SyntaxError, ValueError) as error:
         raise UsageError(f"the file of {owner.__name__} cannot be rewritten: {error}") from error
     return Rewritten(file, before, after)
 

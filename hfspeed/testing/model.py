@@ -162,7 +162,7 @@ def _prove(subject: Any, plan: Plan, tp: list[int], pp: list[int], ep: list[int]
         if not divides or [*laws.partition(small, stages)]:
             continue
         try:
-            prove(small, study.model, emitted(small), ranks=(ranks,), stages=(stages,), spread=spread)
+            prove(small, study.fresh, emitted(small), ranks=(ranks,), stages=(stages,), spread=spread)
         except Mismatch as error:
             told = (error.refusal,)
             raise Lost(_message(plan.architecture, f"computes other numbers with {error.how}", told), told) from None

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from hfspeed.lint.disk import Disk
 from hfspeed.planner.declared_check import check
 from hfspeed.planner.load import Subject, load
 from hfspeed.planner.looked import config_of, declared_plans, look
@@ -140,7 +141,7 @@ def test_plans_are_written_into_the_users_own_file_and_then_nothing_is_missing(f
     seen = look(subject)
     derived = derive(seen)
     assert set(derived.plans.tp.values()) >= {"colwise", "rowwise"}
-    made = rewritten(seen, derived)
+    made = rewritten(seen, derived, Disk().text)
     assert made.file == folder / "configuration_mixture.py"
     assert own_file(subject, made.file)
     assert not own_file(replace(subject, folder=folder.parent / "elsewhere"), made.file)
@@ -148,5 +149,5 @@ def test_plans_are_written_into_the_users_own_file_and_then_nothing_is_missing(f
     again = look(load(str(folder), trust_remote_code=True))
     found = derive(again)
     assert declared_plans(config_of(again)).tp == dict(derived.plans.tp)
-    assert rewritten(again, found).after == made.after
+    assert rewritten(again, found, Disk().text).after == made.after
     assert check(again, found) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hfspeed.lint.disk import Disk
 from hfspeed.planner.load import build, load, randomise
 from hfspeed.planner.looked import look
 from hfspeed.planner.styled import derive
@@ -25,7 +26,7 @@ def test_transformers_splits_a_model_by_the_plans_that_were_written(tmp_path: Pa
     shutil.copytree(EXAMPLES / "plain", folder)
     seen = look(load(str(folder), trust_remote_code=True))
     derived = derive(seen)
-    made = rewritten(seen, derived)
+    made = rewritten(seen, derived, Disk().text)
     made.file.write_text(made.after, "utf-8")
     subject = load(str(folder), trust_remote_code=True)
     model = build(subject.model_class, subject.config, device="cpu", dtype=torch.float64, interface=False)
