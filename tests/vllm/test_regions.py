@@ -11,6 +11,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 pytestmark = pytest.mark.vllm
+OURS = "hfspeed.vllm.models.causal.TransformersForCausalLM"
 SIZE, LAYERS = 8, 5
 BY_NUMBER = {number: 1.0 + number / 7 for number in range(LAYERS)}
 
@@ -196,6 +197,7 @@ def test_one_graph_without_breaks(serving: ModuleType, checkpoint: Any) -> None:
     apart = serving.serve(checkpoint("qwen3_deep"), **settings)
     whole = serving.serve(checkpoint("qwen3_deep"), environ={"HFSPEED_REGIONS": "off"}, **settings)
     for answer in (apart, whole):
+        assert answer.get("served") == [OURS], answer
         assert answer["tokens"], answer
         assert answer["apart"] < serving.TOLERANCE
         assert (answer["compiled"]["graphs"], answer["compiled"]["breaks"]) == (1, 0)
@@ -210,5 +212,6 @@ def test_one_graph_without_breaks(serving: ModuleType, checkpoint: Any) -> None:
 def test_layers_that_differ(serving: ModuleType, checkpoint: Any) -> None:
     """The first layer of this family has no norm, and each layer its own window and rotation."""
     answer = serving.serve(checkpoint("modernbert_decoder"), enforce_eager=False)
-    assert answer.get("tokens"), answer
+    assert answer.get("served") == [OURS], answer
+    assert answer["tokens"], answer
     assert answer["apart"] < serving.TOLERANCE
