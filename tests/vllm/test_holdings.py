@@ -37,6 +37,7 @@ def compare(serving: ModuleType, folder: Path, *, dtype: str = "float32", ranks:
     two = {} if ranks * stages == 1 else TWO | {"tensor_parallel_size": ranks, "pipeline_parallel_size": stages}
     answer = serving.serve(folder, measured=True, load_only=True, dtype=dtype, max_model_len=LENGTH, **two)
     assert "error" not in answer, answer.get("trace") or answer["error"]
+    assert all(name.startswith("hfspeed.vllm.models.") for name in answer.get("served", [""])), answer
     processes = list(zip(told(folder, dtype, ranks, stages), answer["held"], answer["specs"], strict=True))
     assert len(processes) == ranks * stages
     for ours, held, specs in processes:
@@ -71,6 +72,7 @@ def test_quantised_by_row(serving: ModuleType, checkpoint: Checkpoint, tmp_path:
     settings: dict[str, Any] = {"dtype": "bfloat16", "max_model_len": LENGTH}
     answer = serving.serve(tmp_path / "int8", measured=True, load_only=True, **settings)
     assert "error" not in answer, answer.get("trace") or answer["error"]
+    assert all(name.startswith("hfspeed.vllm.models.") for name in answer.get("served", [""])), answer
     (held,), (ours,) = answer["held"], told(tmp_path / "int8", "bfloat16", 1, 1)
     assert dict(ours.weights)["int8"] == held["int8"]
     rows = 2 * (4 * 32 + 2 * 2 * 32 + 64 + 2 * 96 + 64)
