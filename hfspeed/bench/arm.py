@@ -87,8 +87,8 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def main() -> None:
-    """Serve the pipe whose descriptor is the first argument."""
+def answering(measured: Any) -> None:
+    """Serve the pipe whose descriptor is the first argument of the command line, and end the process."""
     die_with_parent()
     with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as out:
 
@@ -96,11 +96,11 @@ def main() -> None:
             out.write(json.dumps(said) + "\n")
             out.flush()
 
-        status = serve(Measured(), sys.stdin, answer)
+        status = serve(measured, sys.stdin, answer)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # an engine's own way out may wait for workers that the parent ends anyway
 
 
 if __name__ == "__main__":
-    main()
+    answering(Measured())

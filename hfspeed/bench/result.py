@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from hfspeed.bench.arms import NATIVE
+from hfspeed.bench.bounds import limits
 from hfspeed.bench.measures import ONCE, ROUND, Measure
 from hfspeed.bench.spread import Ratio, common_start, ratio
 
@@ -57,6 +58,7 @@ class Result:
         records: by arm, in the arms' order.
         interrupted: somebody pressed Ctrl-C; what is here was measured before.
         comparable: all arms had the same weights, so that their tokens can be compared.
+        bounds: what the model needs and what the machine can do, as `hfspeed.bench.bounds` tells it; empty if unknown.
     """
 
     title: str
@@ -66,6 +68,7 @@ class Result:
     records: list[Record] = field(default_factory=list)
     interrupted: bool = False
     comparable: bool = True
+    bounds: dict[str, Any] = field(default_factory=dict)
 
     @property
     def native(self) -> Record | None:
@@ -90,6 +93,11 @@ class Result:
         shares = [common_start(a, b) for a, b in zip(record.tokens, self.native.tokens, strict=False)]
         return sum(shares) / len(shares) if shares else None
 
+    def limits(self) -> dict[Measure, float]:
+        """The highest rates that the machine allows, in the measures' units."""
+        found = limits(self.bounds, int(self.job.get("prompts", 0)))
+        return {measure: found[measure.key] for measure in ROUND if measure.key in found}
+
     def measures(self) -> list[Measure]:
         """Those of which there is a figure that is not nothing."""
         return [m for m in (*ROUND, *ONCE) if any(any(record.series(m)) for record in self.records)]
@@ -104,6 +112,7 @@ class Result:
             "weights_equal": self.comparable,
             "job": self.job,
             "machine": self.machine,
+            "bounds": self.bounds | {"rates": {measure.key: limit for measure, limit in self.limits().items()}},
             "measures": [asdict(measure) for measure in (*ROUND, *ONCE)],
             "arms": arms,
         }

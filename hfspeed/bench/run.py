@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Protocol
 
 from hfspeed.bench.arms import Arm
+from hfspeed.bench.bounds import BOUNDS
 from hfspeed.bench.job import Job
 from hfspeed.bench.result import Record, Result
 from hfspeed.bench.worker import ArmFailed, Worker
 
 GIB = float(1 << 30)
+PROGRAM = (sys.executable, "-m", "hfspeed.bench.bounds")
 UNCOUNTED = 1_000_000
 """Rounds from this number on warm up."""
 Tell = Callable[[str], None]
@@ -22,7 +25,9 @@ Tell = Callable[[str], None]
 class Spawn(Protocol):
     """Starts the process of one arm."""
 
-    def __call__(self, arm: Arm, folder: Path, *, environ: dict[str, str]) -> Worker:
+    def __call__(
+        self, arm: Arm, folder: Path, *, environ: dict[str, str], program: tuple[str, ...] = ...
+    ) -> Worker:
         """A worker that has been started and asked nothing."""
 
 
@@ -68,14 +73,35 @@ class Bench:
                 self._step(arm, "cold start", self._cold)
             for arm in self.arms:
                 self._step(arm, "warm start", self._warm)
+            self._bounds()
             for number in range(1, self.job.rounds + 1):
                 for arm in self.arms:
                     self._step(arm, f"round {number} of {self.job.rounds}", partial(self._round, number=number))
+            self._bounds()
         except KeyboardInterrupt:
             self.result.interrupted = True
         finally:
             for worker in self.workers.values():
                 worker.stop()
+
+    def _bounds(self) -> None:
+        """What the model needs and what the machine can do now, from a process that is gone again before arms go on."""
+        job, found = self.job, self.result.bounds
+        worker = self.spawn(BOUNDS, self.folder / BOUNDS.name, environ=self.environ, program=PROGRAM)
+        try:
+            found["needs"] = worker.ask(
+                "work",
+                model=job.model,
+                prompts=job.prompts,
+                input_len=job.input_len,
+                dtype=job.engine.get("dtype", "auto"),
+                trust=job.engine.get("trust_remote_code", False),
+            )
+            found.setdefault("speeds", []).append(worker.ask("measure"))
+        except ArmFailed as failure:
+            found["needs"] = {"unknown": str(failure).splitlines()[0]}
+        finally:
+            worker.stop()
 
     def _step(self, arm: Arm, name: str, do: Callable[[Arm], None]) -> None:
         """One step of one arm; a failed arm does nothing more."""

@@ -33,6 +33,10 @@ def table(result: Result) -> Table:
         shown.add_column(record.name, justify="right", no_wrap=True)
     for measure in result.measures():
         shown.add_row(f"{measure.title} [dim]{measure.unit}[/]", *_own(result, measure), *_cells(result, measure))
+    for measure, limit in result.limits().items():
+        shares = [record.middle(measure) for record in ([native] if native else []) + _compared(result)]
+        told = [f"{share / limit:.0%}" if share else "" for share in shares]
+        shown.add_row(f"{measure.title} [dim]of what the machine allows[/]", *told)
     if result.comparable and native and any(record.tokens for record in _compared(result)):
         shares = [result.agreement(record) for record in _compared(result)]
         told = ["" if share is None else f"{share:.0%}" for share in shares]
@@ -50,6 +54,11 @@ def notes(result: Result) -> Iterator[str]:
         yield "Interrupted: the figures are of what was measured until then."
     if result.native is None and any(record.rounds for record in result.records):
         yield f"Without figures of {NATIVE} there are no ratios; figures are absolute."
+    if why := result.bounds.get("needs", {}).get("unknown"):
+        yield f"What the machine allows is not known: {why}"
+    elif limits := result.limits():
+        told = " and ".join(f"{limit:,.0f} {m.unit} ({m.title})" for m, limit in limits.items())
+        yield f"The machine allows {told}: weights multiplied, or read, and nothing else done."
     if not result.comparable:
         yield "Dummy weights depend on how an arm stores them, so tokens are not compared."
 

@@ -46,7 +46,7 @@ class Stage:
         self.seen: list[str] = []
         self.trouble = trouble
 
-    def spawn(self, arm: Arm, folder: Path, *, environ: dict[str, str]) -> Any:
+    def spawn(self, arm: Arm, folder: Path, *, environ: dict[str, str], program: tuple[str, ...] = ()) -> Any:
         self.seen.append(f"{arm.name} spawned in {folder.name}")
         return Fake(self, arm)
 
@@ -64,6 +64,10 @@ class Fake:
         if do == "start":
             served = self.stage.trouble.get("serves", {}).get(name, CLASSES[name])
             return {"ranks": [{"class": served}], "cache_tokens": 64, "cpu": 1.0}
+        if do == "work":
+            return {"read": 2e9, "multiply": 1e9}
+        if do == "measure" and name == "bounds":
+            return {"read": 1e10, "multiply": 1e12}
         if do == "measure":
             return {"rates": dict(RATES), "tokens": [[1, 2, 3]] * len(what["prompts"])}
         return {"peak": 1 << 30, "gpu_peak": 0}

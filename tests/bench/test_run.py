@@ -48,7 +48,8 @@ def test_only_one_runs_at_a_time() -> None:
         elif what in {"paused", "stopped"}:
             running.discard(name)
         assert len(running) <= 1, line
-    assert [line for line in stage.seen if line.endswith("stopped")][-3:] == [
+    assert [line for line in stage.seen if line.endswith("stopped")][-4:] == [
+        "bounds stopped",
         "native stopped", "hfspeed stopped", "unfused stopped",
     ]  # fmt: skip
 

@@ -105,5 +105,11 @@ def test_arms_by_name() -> None:
     assert [arm.name for arm in chosen("peer, native")] == ["native", "peer"]
     with pytest.raises(UsageError, match="did you mean native"):
         chosen("nativ")
+    less = chosen("hfspeed-rotary-regions, hfspeed, hfspeed-gated")
+    assert [arm.name for arm in less] == ["hfspeed", "hfspeed-rotary-regions", "hfspeed-gated"]
+    assert less[1].environ == {"HFSPEED_FUSIONS": "-rotary", "HFSPEED_REGIONS": "off"}
+    assert less[1].is_served_by("hfspeed.vllm.models.causal.TransformersForCausalLM")
+    with pytest.raises(UsageError, match="did you mean `-rotary`"):
+        chosen("native,hfspeed-rotari")
     with pytest.raises(UsageError, match="names no arm"):
         chosen(" ,")
