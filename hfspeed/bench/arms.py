@@ -44,9 +44,7 @@ class Arm:
 ARMS = (
     Arm(NATIVE, "vLLM's own model", "vllm", "vllm.model_executor.models.", {"HFSPEED": "off"}, never=_BACKEND),
     Arm("hfspeed", "the author's model by hfspeed", "transformers", "hfspeed.vllm.models."),
-    Arm(
-        "unfused", "hfspeed with every fusion off", "transformers", "hfspeed.vllm.models.", {VARIABLE: "none"}
-    ),
+    Arm("unfused", "hfspeed with every fusion off", "transformers", "hfspeed.vllm.models.", {VARIABLE: "none"}),
     Arm("peer", "vLLM's own transformers backend", "transformers", _BACKEND, {"HFSPEED": "off"}),
 )
 """In the order in which they take turns."""

@@ -20,6 +20,7 @@ class Job:
         vocabulary: token ids of prompts are below this.
         engine: vLLM's settings by keyword, the arm's own aside.
         rounds / warmups: how often is measured, and how often is run before that.
+        starts: how many warm starts are measured.
         restart: each arm's process lives for one round only, where several models do not fit beside each other.
         together: how many arms live at a time; shares an accelerator's memory among them.
     """
@@ -32,6 +33,7 @@ class Job:
     engine: dict[str, Any] = field(default_factory=dict)
     rounds: int = 5
     warmups: int = 1
+    starts: int = 1
     restart: bool = False
     together: int = 1
 
@@ -51,9 +53,7 @@ class Job:
     def tokens(self, round_: int) -> list[list[int]]:
         """The prompts of one round: random, and the same for every arm."""
         draw = random.Random(round_)  # noqa: S311  numbers to count with, no secrets
-        return [
-            [draw.randrange(1, self.vocabulary) for _ in range(self.input_len)] for _ in range(self.prompts)
-        ]
+        return [[draw.randrange(1, self.vocabulary) for _ in range(self.input_len)] for _ in range(self.prompts)]
 
 
 def has_weights(folder: Path) -> bool:

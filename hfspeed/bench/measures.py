@@ -36,13 +36,20 @@ ROUND = (
 )
 """Measured in every round."""
 
+WARM = (
+    Measure("warm_start", "warm start", "s"),
+    Measure("warm_cpu", "CPU time, warm start", "s"),
+)
+"""Measured at every warm start."""
+
 ONCE = (
     Measure("cold_start", "cold start", "s"),
-    Measure("warm_start", "warm start", "s"),
     Measure("cold_cpu", "CPU time, cold start", "s"),
-    Measure("warm_cpu", "CPU time, warm start", "s"),
     Measure("peak", "peak memory", "GiB", places=2),
     Measure("gpu_peak", "peak GPU memory", "GiB", places=2),
     Measure("cache", "room in the cache", "tokens", more=True, places=0),
 )
 """Measured once for each arm: no interval."""
+
+MEASURES = (*ROUND, ONCE[0], WARM[0], ONCE[1], WARM[1], *ONCE[2:])
+"""All of them, in the order in which they are told."""

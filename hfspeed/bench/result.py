@@ -8,7 +8,7 @@ from typing import Any
 
 from hfspeed.bench.arms import NATIVE
 from hfspeed.bench.bounds import limits
-from hfspeed.bench.measures import ONCE, ROUND, Measure
+from hfspeed.bench.measures import MEASURES, ONCE, ROUND, Measure
 from hfspeed.bench.spread import Ratio, common_start, ratio
 
 
@@ -19,6 +19,7 @@ class Record:
     Attributes:
         name / about: the arm's.
         once: figures measured once, by `ONCE` key.
+        warm: figures of each warm start, by `WARM` key.
         rounds: figures of each round, by `ROUND` key.
         tokens: what each round generated, per request.
         raw: what the process told besides.
@@ -28,6 +29,7 @@ class Record:
     name: str
     about: str
     once: dict[str, float] = field(default_factory=dict)
+    warm: list[dict[str, float]] = field(default_factory=list)
     rounds: list[dict[str, float]] = field(default_factory=list)
     tokens: list[list[list[int]]] = field(default_factory=list)
     raw: dict[str, Any] = field(default_factory=dict)
@@ -38,7 +40,7 @@ class Record:
         """The figure in every round that has it, or the one figure."""
         if measure in ONCE:
             return [self.once[measure.key]] if measure.key in self.once else []
-        return [rates[measure.key] for rates in self.rounds if measure.key in rates]
+        return [rates[measure.key] for rates in (*self.rounds, *self.warm) if measure.key in rates]
 
     def middle(self, measure: Measure) -> float | None:
         """The median of the figure."""
@@ -100,7 +102,7 @@ class Result:
 
     def measures(self) -> list[Measure]:
         """Those of which there is a figure that is not nothing."""
-        return [m for m in (*ROUND, *ONCE) if any(any(record.series(m)) for record in self.records)]
+        return [m for m in MEASURES if any(any(record.series(m)) for record in self.records)]
 
     def as_data(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""
@@ -113,7 +115,7 @@ class Result:
             "job": self.job,
             "machine": self.machine,
             "bounds": self.bounds | {"rates": {measure.key: limit for measure, limit in self.limits().items()}},
-            "measures": [asdict(measure) for measure in (*ROUND, *ONCE)],
+            "measures": [asdict(measure) for measure in MEASURES],
             "arms": arms,
         }
 

@@ -25,9 +25,7 @@ Tell = Callable[[str], None]
 class Spawn(Protocol):
     """Starts the process of one arm."""
 
-    def __call__(
-        self, arm: Arm, folder: Path, *, environ: dict[str, str], program: tuple[str, ...] = ...
-    ) -> Worker:
+    def __call__(self, arm: Arm, folder: Path, *, environ: dict[str, str], program: tuple[str, ...] = ...) -> Worker:
         """A worker that has been started and asked nothing."""
 
 
@@ -64,15 +62,17 @@ class Bench:
     @property
     def steps(self) -> int:
         """How many steps there are if no arm fails."""
-        return len(self.arms) * (2 + self.job.rounds)
+        return len(self.arms) * (1 + self.job.starts + self.job.rounds)
 
     def run(self) -> None:
         """Measure everything; Ctrl-C ends it early and is noted. No process is left behind."""
         try:
             for arm in self.arms:
                 self._step(arm, "cold start", self._cold)
-            for arm in self.arms:
-                self._step(arm, "warm start", self._warm)
+            for number in range(1, self.job.starts + 1):
+                name = f"warm start {number} of {self.job.starts}" if self.job.starts > 1 else "warm start"
+                for arm in self.arms:
+                    self._step(arm, name, partial(self._warm, last=number == self.job.starts))
             self._bounds()
             for number in range(1, self.job.rounds + 1):
                 for arm in self.arms:
@@ -119,9 +119,9 @@ class Bench:
         self._start(arm, "cold")
         self._end(arm)
 
-    def _warm(self, arm: Arm) -> None:
+    def _warm(self, arm: Arm, last: bool) -> None:
         self._start(arm, "warm")
-        if self.job.restart:
+        if self.job.restart or not last:
             self._end(arm)
         else:
             self._ready(arm)
@@ -157,8 +157,11 @@ class Bench:
                 raise ArmFailed(f"{rank['class']} serves, which is not the {arm.name} arm", worker.tail())
         record.once["cache"] = said["cache_tokens"]
         record.raw["served"] = said["ranks"]
-        if how in {"cold", "warm"}:
-            record.once |= {f"{how}_start": spent, f"{how}_cpu": said["cpu"]}
+        figures = {f"{how}_start": spent, f"{how}_cpu": said["cpu"]}
+        if how == "cold":
+            record.once |= figures
+        elif how == "warm":
+            record.warm.append(figures)
 
     def _ready(self, arm: Arm) -> None:
         """Run what is not counted: the first batches compile, allocate and fill caches."""

@@ -42,6 +42,7 @@ def settled(
     rounds: int,
     arms: int,
     restart: bool,
+    starts: int = 1,
 ) -> Subject:
     """The job for ``model``.
 
@@ -50,7 +51,7 @@ def settled(
         folder: of this run; a preset's configuration and weights are written into it.
         load: ``prompts``, ``input_len`` and ``output_len``, as far as they were given.
         flags: vLLM's settings, as far as they were given.
-        rounds: how often is measured.
+        rounds / starts: how often is measured, and how many warm starts are.
         arms: how many ways there are.
         restart: each arm starts anew in every round.
 
@@ -72,6 +73,7 @@ def settled(
         vocabulary=vocabulary(config),
         engine=flags,
         rounds=rounds,
+        starts=starts,
         restart=restart,
         together=arms,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hfspeed.bench.arms import NATIVE
-from hfspeed.bench.measures import ROUND, Measure
+from hfspeed.bench.measures import Measure
 from hfspeed.bench.result import Record, Result
 from hfspeed.bench.spread import scatter
 
@@ -73,7 +73,7 @@ def _own(result: Result, measure: Measure) -> list[str]:
         return []
     middle = result.native.middle(measure)
     values = result.native.series(measure)
-    apart = f" [dim]±{scatter(values) / 2:.0%}[/]" if measure in ROUND and len(values) > 1 else ""
+    apart = f" [dim]±{scatter(values) / 2:.0%}[/]" if len(values) > 1 else ""
     return [figure(middle, measure) + apart]
 
 

@@ -32,6 +32,7 @@ def bench(
         str | None, typer.Option("--arms", metavar="NAME,…", help="Some of native, hfspeed, unfused, peer.")
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=5, metavar="N", help="How often each arm is measured.")] = 5,
+    starts: Annotated[int, typer.Option("--starts", min=1, metavar="N", help="How many warm starts are measured.")] = 1,
     prompts: Annotated[int | None, typer.Option("--prompts", min=1, metavar="N", help="Requests in a round.")] = None,
     input_len: Annotated[int | None, typer.Option("--input-len", min=1, metavar="N", help="Tokens of one.")] = None,
     output_len: Annotated[int | None, typer.Option("--output-len", min=2, metavar="N", help="New tokens.")] = None,
@@ -80,7 +81,7 @@ def bench(
     load = {"prompts": prompts, "input_len": input_len, "output_len": output_len}
     with tempfile.TemporaryDirectory(prefix="hfspeed-bench-") as made:
         place = _empty(folder) if folder else Path(made)
-        result = _measured(model, place, arms, rounds, _said(load), _said(flags), restart=restart)
+        result = _measured(model, place, arms, rounds, _said(load), _said(flags), restart=restart, starts=starts)
     _told(result, outputs)
     if result.interrupted:
         raise typer.Exit(130)
@@ -125,6 +126,7 @@ def _measured(
     flags: dict[str, Any],
     *,
     restart: bool,
+    starts: int,
 ) -> Result:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -140,7 +142,7 @@ def _measured(
     if find_spec("vllm") is None:
         raise UsageError('measuring needs vllm, which is not installed; run: pip install "hfspeed[vllm]"')
     with errors.status(f"preparing {model}"):
-        subject = settled(model, folder, load, flags, rounds=rounds, arms=len(wanted), restart=restart)
+        subject = settled(model, folder, load, flags, rounds=rounds, arms=len(wanted), restart=restart, starts=starts)
     command = shlex.join(["hfspeed", *sys.argv[1:]])
     title = Path(model).resolve().name if Path(model).is_dir() else model
     result = Result(title, command, asdict(subject.job), machine(), comparable=subject.comparable)
@@ -174,7 +176,7 @@ def _told(result: Result, outputs: list[Path]) -> None:
 
     console = Console()
     if not console.is_terminal:
-        console.width = 120
+        console.width = max(120, 42 + 20 * len(result.records))
     console.print(table(result))
     console.print(in_short(result.machine), style="dim", highlight=False)
     for note in notes(result):

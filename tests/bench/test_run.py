@@ -11,6 +11,7 @@ from fakes import CLASSES, JOB, RATES, Stage, failure
 
 from hfspeed.bench.arms import ARMS
 from hfspeed.bench.job import Job
+from hfspeed.bench.measures import MEASURES
 from hfspeed.bench.result import Result
 from hfspeed.bench.run import Bench
 
@@ -34,7 +35,20 @@ def test_arms_take_turns() -> None:
     assert [len(record.rounds) for record in made.result.records] == [5, 5, 5]
     assert made.result.records[1].rounds[0] == RATES, "warm-up is left out"
     assert made.result.records[1].once["peak"] == 1.0
-    assert {"cold_start", "warm_start", "cold_cpu", "warm_cpu", "cache"} <= set(made.result.records[0].once)
+    assert {"cold_start", "cold_cpu", "cache"} <= set(made.result.records[0].once)
+    assert [set(figures) for figures in made.result.records[0].warm] == [{"warm_start", "warm_cpu"}]
+
+
+def test_warm_starts_take_turns_too() -> None:
+    stage = Stage()
+    made, told = bench(stage, replace(JOB, starts=3), arms=2)
+    assert told[2:5] == ["native: warm start 1 of 3", "hfspeed: warm start 1 of 3", "native: warm start 2 of 3"]
+    assert len(told) == made.steps
+    assert [len(record.warm) for record in made.result.records] == [3, 3]
+    warm = next(measure for measure in MEASURES if measure.key == "warm_start")
+    ratio = made.result.ratio(made.result.records[1], warm)
+    assert ratio is not None
+    assert ratio.rounds == 3
 
 
 def test_only_one_runs_at_a_time() -> None:
