@@ -1,6 +1,7 @@
 """The fusions, in priority order. The order matters: an earlier one takes what a later one would also match."""
 
 from hfspeed.fusions.attention import InterfaceAttention
+from hfspeed.fusions.bare import BareMatrix
 from hfspeed.fusions.experts import ChosenExperts
 from hfspeed.fusions.gated import GatedLinear
 from hfspeed.fusions.heads import HeadProjections
@@ -20,6 +21,7 @@ FUSIONS: tuple[Fusion, ...] = (
     PackedGatedLinear(),  # no rival: one linear that others cannot match
     SiblingLinears(),  # last of the linears: whatever still reads one value
     RotaryEmbedding(),  # no rival: a call that has no linear in it
+    BareMatrix(),  # no rival: a matrix that is no child
 )
 REPLACEMENTS: tuple[Replacement, ...] = (
     InterfaceAttention(),  # first: without it the model cannot be served

@@ -33,6 +33,7 @@ class Site:
         promised: names on the module that the ops must provide.
         refusals: why fusions did not apply.
         split: names of children whose results may be split over ranks.
+        read: names of the module's own parameters that other code reads.
         methods: other methods of the class that are rewritten, by name.
         regroup: rows of packed projections are put in another order even where they could be split as they are.
     """
@@ -44,6 +45,7 @@ class Site:
     promised: list[str] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     split: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
     methods: dict[str, str] = field(default_factory=dict)
     regroup: bool = False
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from hfspeed.plan import shares
-from hfspeed.plan.ops import Attention, Embed, Experts, History, Op, Recurrence
+from hfspeed.plan.ops import Attention, Embed, Experts, History, Op, Recurrence, Whole
 from hfspeed.plan.places import Layout, Places, share
 from hfspeed.plan.plan import Plan
 from hfspeed.plan.shares import Span
-from hfspeed.plan.tensors import BITS, Piece, Sources, Tensor
+from hfspeed.plan.tensors import BITS, Piece, Sources, Tensor, plain
 from hfspeed.plan.traffic import Traffic, traffic
 from hfspeed.plan.weights import Weight
 
@@ -186,7 +186,8 @@ def _weights(
         own = share(one.op, one.weight, layout, rank)
         numbers += tensor.elements * (own[0] * own[1] if len(tensor.shape) > 1 else own[0])
         chosen = Fraction(one.op.top_k, one.op.count) if isinstance(one.op, Experts) else Fraction(1)
-        for piece in tensor.pieces:
+        wide = isinstance(one.op, Whole) and one.op.wide
+        for piece in plain(tensor.shape, "float32").pieces if wide else tensor.pieces:
             count = piece.bytes * _along(piece, own)
             held[piece.dtype] += math.ceil(count)
             kinds[type(one.op).__name__.lower() if one.op is not None else "keep"] += math.ceil(count)

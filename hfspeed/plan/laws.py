@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from hfspeed.errors import PlanError
 from hfspeed.plan import paths, shares
 from hfspeed.plan.filling import destinations
+from hfspeed.plan.linears import taken
 from hfspeed.plan.ops import (
     Attention,
     Column,
@@ -25,6 +26,7 @@ from hfspeed.plan.ops import (
     Rotary,
     Row,
     Stacked,
+    Whole,
 )
 from hfspeed.plan.plan import Plan
 
@@ -179,8 +181,8 @@ def promises(plan: Plan) -> Iterator[str]:
             provided.setdefault(op.path, set()).add("attn")
         if isinstance(op, Recurrence):
             provided.setdefault(op.path, set()).add(op.name)
-        if isinstance(op, Stacked | Heads):
-            removed.setdefault(paths.parent(op.path), set()).update(set(op.parts) - {paths.last(op.path)})
+        gone = set(op.parts) - {paths.last(op.path)} if isinstance(op, Stacked | Heads) else set(taken(op))
+        removed.setdefault(paths.parent(op.path), set()).update(gone)
     if plan.stages:
         provided.setdefault(plan.stages.decoder, set()).add("hands_on")
     for forward in plan.forwards:
@@ -199,7 +201,7 @@ def proofs(plan: Plan, *, proven: bool = False) -> Iterator[str]:
     if not plan.proofs and not proven:
         return
     known = {proof.claim for proof in plan.proofs}
-    missing = dict.fromkeys(claim(op) for op in plan.ops if isinstance(op, FUSED))
+    missing = dict.fromkeys(claim(op) for op in plan.ops if isinstance(op, FUSED) or taken(op))
     yield from (f"{wanted} carries no proof" for wanted in missing if wanted not in known)
     for proof in plan.proofs:
         # Written so that an error which is no number breaks the law too.
@@ -220,6 +222,8 @@ def _claimed(op: Op) -> set[str]:
             return {f"{op.path}.forward"}
         case Stacked() | Heads():
             return {op.path} | {paths.joined(paths.parent(op.path), part) for part in op.parts}
+        case Whole():
+            return {op.path} | {paths.joined(paths.parent(op.path), name) for name in taken(op)}
     return {op.path}
 
 

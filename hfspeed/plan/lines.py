@@ -34,7 +34,7 @@ BIAS, SPLIT, ROWS = "bias?", "split?whole", "rows {rows}"
 PHRASES: dict[type, tuple[str, ...]] = {
     Column: ("{inputs} -> {outputs}", "{units} units", BIAS),
     Row: ("{inputs} -> {outputs}", BIAS),
-    Whole: ("{inputs} -> {outputs}", BIAS),
+    Whole: ("{inputs} -> {outputs}", BIAS, "by {matrix}", "plus {vector}", "turned?", "wide?"),
     Stacked: ("{parts}", "{inputs} -> {sizes}", ROWS, BIAS, SPLIT),
     Heads: (
         "{parts}",

@@ -9,84 +9,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hfspeed.plan.rows import Run
+from hfspeed.plan.linears import Column, Heads, Row, Stacked, Whole
+
+__all__ = [
+    "OPS",
+    "Activation",
+    "Attention",
+    "Column",
+    "Embed",
+    "ExpertAct",
+    "Experts",
+    "Gated",
+    "Head",
+    "Heads",
+    "History",
+    "Keep",
+    "Local",
+    "Norm",
+    "NormWeight",
+    "Op",
+    "Positions",
+    "Recurrence",
+    "Rotary",
+    "Row",
+    "Stacked",
+    "Table",
+    "Whole",
+]  # fmt: skip
 
 Activation = Literal["silu", "gelu", "gelu_tanh"]
 ExpertAct = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 NormWeight = Literal["none", "plain", "one_plus"]
 Table = Literal["halves", "pairs", "half"]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A linear whose outputs are split over the ranks, in ``units`` equal blocks that stay together."""
-
-    path: str
-    inputs: int
-    outputs: int
-    bias: bool
-    units: int
-
-
-@dataclass(frozen=True)
-class Row:
-    """A linear that reads a split value; its partial sums are added over the ranks."""
-
-    path: str
-    inputs: int
-    outputs: int
-    bias: bool
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A linear that every rank holds in full."""
-
-    path: str
-    inputs: int
-    outputs: int
-    bias: bool
-
-
-@dataclass(frozen=True)
-class Stacked:
-    """Several linears of one input, or one packed linear, as one GEMM of ``len(sizes)`` parts.
-
-    Promises the author's module two names: ``name`` (last part of ``path``; called with the input
-    it returns the parts side by side) and ``name_sizes`` (the parts' widths on this rank).
-    With ``split`` each part is split over the ranks by itself; otherwise every rank holds it all.
-    ``parts`` are child names; one name with several sizes is a packed projection kept as one, and ``rows`` is
-    then the order in which its rows are held (none: as they are).
-    """
-
-    path: str
-    parts: tuple[str, ...]
-    inputs: int
-    sizes: tuple[int, ...]
-    bias: bool
-    split: bool
-    rows: tuple[Run, ...] = ()
-
-
-@dataclass(frozen=True)
-class Heads:
-    """Query, key and value projections as one GEMM, split by heads; key heads fewer than ranks repeat.
-
-    Promises ``name`` and ``name_sizes`` as `Stacked` does. ``parts`` are the q, k, v child names; or the one name of
-    a packed projection, and ``rows`` is then the order of its rows that makes it q, k, v, head by head. A third name
-    ``name_head_sizes`` gives the size of one head of each.
-    """
-
-    path: str
-    parts: tuple[str, ...]
-    inputs: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    value_size: int
-    bias: bool
-    split: bool
-    rows: tuple[Run, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from hfspeed.graph.linear import shape_of
-from hfspeed.plan import Experts, Heads, Norm, Op, Stacked, Tie, Weight
+from hfspeed.plan import Experts, Heads, Norm, Op, Stacked, Tie, Weight, Whole
 from hfspeed.plan.filling import LINEAR
+from hfspeed.plan.linears import taken
 
 
 def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...], tuple[Tie, ...]]:
@@ -17,10 +19,12 @@ def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...
     ops = tuple(ops)
     parts: dict[str, tuple[str, int | None]] = {}
     norms, linears = set(), set()
+    bare: dict[str, Weight] = {}
     lists = [op.path for op in ops if isinstance(op, Experts) and op.apart]
     for op in ops:
         if isinstance(op, LINEAR):
             linears.add(op.path)
+        bare |= _bare(op)
         if isinstance(op, Norm):
             norms.add(op.path)
         if isinstance(op, (Heads, Stacked)):
@@ -32,6 +36,9 @@ def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...
     weights, ties = [], []
     for name, tensor in _state(model):
         shared = first.setdefault(id(tensor), name)
+        if name in bare:
+            weights.append(replace(bare[name], shared=shared if shared != name else ""))
+            continue
         if listed := _listed(name, lists):
             if shared != name:
                 ties.append(Tie(name, shared))
@@ -49,6 +56,15 @@ def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...
         also = shared if shared != name else ""
         weights.append(Weight(name, f"{path}.{leaf}" if path else leaf, number, turned, also))
     return tuple(weights), tuple(ties)
+
+
+def _bare(op: Op) -> dict[str, Weight]:
+    """Parameters of a module that became a linear beside them."""
+    outer = op.path.rpartition(".")[0]
+    held = zip(taken(op), ("weight", "bias"), strict=False)
+    found = {f"{outer}.{name}" if outer else name: f"{op.path}.{leaf}" for name, leaf in held}
+    turned = isinstance(op, Whole) and op.turned
+    return {name: Weight(name, target, None, turned and target.endswith(".weight")) for name, target in found.items()}
 
 
 def _listed(name: str, lists: list[str]) -> tuple[str, int] | None:

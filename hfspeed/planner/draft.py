@@ -14,6 +14,7 @@ from hfspeed.graph.linear import shape_of
 from hfspeed.graph.nodes import linears
 from hfspeed.graph.record import Call
 from hfspeed.graph.stateful import is_stateful
+from hfspeed.pattern.bare import is_product
 from hfspeed.pattern.expert_list import NOTE, listed
 from hfspeed.pattern.fusion import apply
 from hfspeed.pattern.probe import CannotProbe
@@ -21,12 +22,14 @@ from hfspeed.pattern.recurrence import recurrences
 from hfspeed.pattern.replacement import place_of
 from hfspeed.pattern.site import Site
 from hfspeed.plan import Attention, Heads, History, Local, Norm, Op, Plan, Recurrence, Stacked
+from hfspeed.plan.linears import taken
 from hfspeed.plan.paths import below
 from hfspeed.planner import rewrites
 from hfspeed.planner.destinations import destinations
 from hfspeed.planner.forwards import by_hand, forwards
 from hfspeed.planner.leaves import Splits, as_written, ends, kept
 from hfspeed.planner.mixing import history
+from hfspeed.planner.readers import owners_read, read_by_others
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.switches import active
 from hfspeed.planner.verdicts import Verdicts, key
@@ -57,7 +60,7 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
     _stages(work)
     work.ops += ends(study.model, study.twin, work.wrapper.head)
     claimed = frozenset(name for op in work.ops for name in _names(op))
-    work.ops += kept(study.model, claimed, splits, whole, _read(work))
+    work.ops += kept(study.model, claimed, splits, whole, owners_read(work.calls()))
     return _plan(work), work
 
 
@@ -204,12 +207,13 @@ def _shared(op: Op, attending: set[str], gathered: dict[str, int]) -> Op:
 
 def _fusions(work: Draft, splits: Splits) -> None:
     fusions, split = active().fusions, below(splits.columns)
+    read = below(read_by_others(work.calls()))
     for call in work.calls():
         if not _alike(call, work.study.recording.again.get(call.path, ())):
             continue
         if change := work.study.by_hand.get(call.path):
             by_hand(work.sites.setdefault(call.path, Site(call)), change)
-        if not linears(call.graph):
+        if not linears(call.graph) and not any(map(is_product, call.graph.nodes)):
             continue
         verdict = work.verdicts.of(call)
         told = verdict.refusal if verdict.without or not verdict.fused else None
@@ -220,6 +224,7 @@ def _fusions(work: Draft, splits: Splits) -> None:
         site = work.sites.get(call.path) or Site(call)
         before = len(site.ops)
         site.split, site.regroup = names, verdict.regroup
+        site.read = frozenset(call.module._parameters if call.path in splits.gathered else read.get(call.path, ()))
         for fusion in (one for one in fusions if one.name not in verdict.without):
             if (key(call), fusion.name) not in work.verdicts.barred:
                 apply(fusion, site)
@@ -254,17 +259,6 @@ def _stages(work: Draft) -> None:
     work.stages = stages
 
 
-def _read(work: Draft) -> frozenset[str]:
-    """Modules whose parameters are read by the code of another."""
-    found = set()
-    for call in work.calls():
-        for node in call.graph.nodes:
-            owner = str(node.target).rpartition(".")[0] if node.op == "get_attr" else call.path
-            if owner != call.path:
-                found.add(owner)
-    return frozenset(found)
-
-
 def _names(op: Op) -> Iterator[str]:
     """The paths whose weights an op takes."""
     yield op.path if not isinstance(op, (Attention, History, Local, Recurrence)) else f"{op.path}."
@@ -273,6 +267,7 @@ def _names(op: Op) -> Iterator[str]:
         yield from (f"{outer}.{part}" if outer else part for part in op.parts)
     if isinstance(op, Attention) and op.sinks:
         yield f"{op.path}.{op.sinks}"
+    yield from (f"{outer}.{name}" for name in taken(op))
 
 
 def _plan(work: Draft) -> Plan:

@@ -25,7 +25,7 @@ from hfspeed.planner.work import Draft
 from hfspeed.refusal import Reason, Refusal
 
 _TRIES = 12
-APART = ("rotary",)
+APART = ("rotary", "bare")
 """Fusions that rest on what a module is given, which only running it shows; it is tried without them."""
 
 

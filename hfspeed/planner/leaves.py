@@ -69,12 +69,13 @@ def kept(
         if path in whole or path.startswith(inside):
             continue
         own = [*module._parameters.items(), *_persistent(module)]
-        names = [name for name, value in own if value is not None]
-        if not names or path in claimed or any(f"{path}.{name}" in claimed for name in names):
+        held = [name for name, value in own if value is not None]
+        names = [name for name in held if f"{path}.{name}" not in claimed]
+        if not names or path in claimed:
             continue
         if (shape := shape_of(module)) and path not in read:
             yield linear(path, shape, splits)
-        elif any(True for _ in module.children()) or f"{path}." in claimed:
+        elif any(True for _ in module.children()) or f"{path}." in claimed or len(names) < len(held):
             yield from (Keep(f"{path}.{name}" if path else name) for name in names)
         else:
             yield Keep(path, splits.gathered.get(path, 0))

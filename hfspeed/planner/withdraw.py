@@ -8,6 +8,7 @@ from dataclasses import replace
 from hfspeed.errors import PlanError
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Heads, Plan, Stacked
+from hfspeed.plan.linears import taken
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.study import Study
 from hfspeed.planner.verdicts import Verdict, Verdicts, key
@@ -21,7 +22,8 @@ def withdrawn(small: Study, verdicts: Verdicts, plan: Plan, error: Mismatch | Pl
     missing = _MISSING.search(error.refusal.found) if isinstance(error, Mismatch) else None
     found = False
     for op in plan.ops if missing else ():
-        if not isinstance(op, Heads | Stacked) or missing is None or missing.group(1) not in op.parts:
+        names = op.parts if isinstance(op, Heads | Stacked) else taken(op)
+        if missing is None or missing.group(1) not in names:
             continue
         call = small.recording.calls[op.path.rpartition(".")[0]]
         known = verdicts.known.get(key(call), Verdict())

@@ -32,7 +32,7 @@ from hfspeed.plan.ops import (
     Stacked,
     Whole,
 )
-from hfspeed.reference import experts, layers, positions
+from hfspeed.reference import experts, layers, linears, positions
 from hfspeed.reference.packing import Packing
 from hfspeed.reference.ranks import Alone, Group
 from hfspeed.reference.recurrence import Recurring, Remembering
@@ -149,43 +149,6 @@ def build(
     return root.requires_grad_(False)
 
 
-def _column(op: Column, site: Site) -> None:
-    start, stop = (end * (op.outputs // op.units) for end in shares.span(op.units, site.rank, site.ranks))
-    weight = site.whole(op, "weight", op.outputs, op.inputs)[start:stop]
-    bias = site.whole(op, "bias", op.outputs)[start:stop] if op.bias else None
-    site.put(op.path, layers.Linear(weight.clone(), bias))
-
-
-def _row(op: Row, site: Site) -> None:
-    start, stop = shares.span(op.inputs, site.rank, site.ranks)
-    weight = site.whole(op, "weight", op.outputs, op.inputs)[:, start:stop]
-    bias = site.whole(op, "bias", op.outputs) if op.bias else None
-    site.put(op.path, layers.RowLinear(weight.clone(), bias, site.group))
-
-
-def _whole(op: Whole, site: Site) -> None:
-    bias = site.whole(op, "bias", op.outputs) if op.bias else None
-    site.put(op.path, layers.Linear(site.whole(op, "weight", op.outputs, op.inputs).clone(), bias))
-
-
-def _stacked(op: Stacked | Heads, site: Site) -> None:
-    wide, spans = shares.parts(op), shares.part_spans(op, site.rank, site.ranks)
-
-    def own(name: str, *rest: int) -> torch.Tensor:
-        tensors = site.parts(op, name, tuple((width, *rest) for width in wide))
-        return torch.cat([tensor[start:stop] for tensor, (start, stop) in zip(tensors, spans, strict=True)])
-
-    above, _, name = op.path.rpartition(".")
-    parent = site.root.get_submodule(above)
-    # Whoever still calls a part must fail: its weights live elsewhere now.
-    for part in set(op.parts):
-        delattr(parent, part)
-    setattr(parent, name, layers.Linear(own("weight", op.inputs), own("bias") if op.bias else None))
-    setattr(parent, f"{name}_sizes", [stop - start for start, stop in spans])
-    if isinstance(op, Heads):
-        setattr(parent, f"{name}_head_sizes", shares.head_sizes(op))
-
-
 def _gated(op: Gated, site: Site) -> None:
     site.put(op.path, layers.GatedAct(op.act))
 
@@ -254,11 +217,11 @@ def _local(op: Local, site: Site) -> None:
 
 
 BUILDERS: dict[type, Callable[[Any, Site], None]] = {
-    Column: _column,
-    Row: _row,
-    Whole: _whole,
-    Stacked: _stacked,
-    Heads: _stacked,
+    Column: linears.column,
+    Row: linears.row,
+    Whole: linears.whole,
+    Stacked: linears.stacked,
+    Heads: linears.stacked,
     Gated: _gated,
     Norm: _norm,
     Rotary: lambda op, site: site.put(op.path, positions.Rotation(op)),

@@ -28,6 +28,14 @@ class Linear(nn.Module):
         return functional.linear(value, self.weight, self.bias)
 
 
+class WideLinear(Linear):
+    """The same, in float32 whatever its weights are in."""
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        """``[..., inputs]`` to ``[..., outputs]``."""
+        return functional.linear(value, self.weight.float(), self.bias.float() if self.bias is not None else None)
+
+
 class RowLinear(Linear):
     """Reads the own share of the inputs; the sum over ranks is whole, and the bias is added to it once."""
 

@@ -13,9 +13,12 @@ from vllm.model_executor.layers.linear import (
     RowParallelLinear,
     UnquantizedLinearMethod,
 )
+from vllm.model_executor.utils import set_weight_attrs
 
 from hfspeed.plan import Column, Heads, Row, Stacked, Whole
+from hfspeed.plan.linears import taken
 from hfspeed.plan.shares import head_sizes, widths
+from hfspeed.planner.dtypes import dtype_of
 from hfspeed.vllm.site import Site
 
 
@@ -34,6 +37,40 @@ def any_strides(layer: Any) -> Any:
     return layer
 
 
+class Bare(torch.nn.Module):
+    """A bare parameter of the author's in the layout of the platform's kernel, and a vector that is added.
+
+    It is no linear of vLLM's, so that neither adapters nor quantisation look for it: it was none to its author.
+    """
+
+    def __init__(self, op: Whole, site: Site) -> None:
+        super().__init__()
+        parent, _ = site.parent(op.path)
+        above, _, _ = op.path.rpartition(".")
+        for name in taken(op):
+            delattr(parent, name)
+        name = f"{above}.{op.matrix}" if above else op.matrix
+        self.kept = dtype_of(site.root, name, torch.get_default_dtype())
+        dtype = torch.float32 if op.wide else self.kept
+        self.quant_method = UnquantizedAnyStrides()
+        self.quant_method.create_weights(
+            self, op.inputs, [op.outputs], op.inputs, op.outputs, dtype, weight_loader=self.load
+        )
+        self.bias = None
+        if op.vector:
+            self.bias = torch.nn.Parameter(torch.empty(op.outputs, dtype=dtype), requires_grad=False)
+            set_weight_attrs(self.bias, {"weight_loader": self.load})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``[..., inputs]`` to ``[..., outputs]``."""
+        return self.quant_method.apply(self, x, self.bias)
+
+    def load(self, parameter: torch.nn.Parameter, loaded: torch.Tensor) -> None:
+        """Keep ``loaded``, rounded as the author's parameter is."""
+        assert parameter.shape == loaded.shape, (parameter.shape, loaded.shape)
+        parameter.data.copy_(loaded.to(self.kept))
+
+
 def column(op: Column, site: Site) -> None:
     """A linear whose outputs are split over the ranks."""
     site.put(op.path, any_strides(ColumnParallelLinear(op.inputs, op.outputs, bias=op.bias, **_common(op.path, site))))
@@ -46,6 +83,9 @@ def row(op: Row, site: Site) -> None:
 
 def whole(op: Whole, site: Site) -> None:
     """A linear that every rank holds in full."""
+    if op.matrix:
+        site.put(op.path, Bare(op, site))
+        return
     site.put(op.path, any_strides(ReplicatedLinear(op.inputs, op.outputs, bias=op.bias, **_common(op.path, site))))
 
 
