@@ -31,7 +31,12 @@ from hfspeed.plan.ops import (
 from hfspeed.plan.plan import Plan
 
 FUSED = (Stacked, Heads, Gated, Norm, Experts, Rotary, Positions)
-"""Ops that replace several of the author's operations, and so need a proof."""
+"""Kinds of ops that replace several of the author's operations, and so need a proof."""
+
+
+def fused(op: Op) -> bool:
+    """Whether ``op`` replaces several of the author's operations, or one that was no module."""
+    return isinstance(op, FUSED) or bool(taken(op))
 
 
 def verify(plan: Plan, *, ranks: int = 1, stages: int = 1, proven: bool = False) -> None:
@@ -201,7 +206,7 @@ def proofs(plan: Plan, *, proven: bool = False) -> Iterator[str]:
     if not plan.proofs and not proven:
         return
     known = {proof.claim for proof in plan.proofs}
-    missing = dict.fromkeys(claim(op) for op in plan.ops if isinstance(op, FUSED) or taken(op))
+    missing = dict.fromkeys(claim(op) for op in plan.ops if fused(op))
     yield from (f"{wanted} carries no proof" for wanted in missing if wanted not in known)
     for proof in plan.proofs:
         # Written so that an error which is no number breaks the law too.

@@ -166,7 +166,7 @@ class Contest:
             at = [error for path in forward.paths if (error := self.errors.get(path)) is not None]
             found[f"forward of {forward.name}"] = max(at, default=final)
         for op in self.plan.ops:
-            if isinstance(op, laws.FUSED):
+            if laws.fused(op):
                 parent = op.path.rpartition(".")[0]
                 error = self.errors.get(op.path, self.errors.get(parent, final))
                 found[laws.claim(op)] = max(error, found.get(laws.claim(op), 0.0))

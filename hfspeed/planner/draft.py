@@ -10,6 +10,7 @@ from torch import nn
 
 from hfspeed.axes import pipeline, tensor
 from hfspeed.axes.tensor import Block
+from hfspeed.fusions.bare import BareMatrix
 from hfspeed.graph.linear import shape_of
 from hfspeed.graph.nodes import linears
 from hfspeed.graph.record import Call
@@ -207,13 +208,14 @@ def _shared(op: Op, attending: set[str], gathered: dict[str, int]) -> Op:
 
 def _fusions(work: Draft, splits: Splits) -> None:
     fusions, split = active().fusions, below(splits.columns)
-    read = below(read_by_others(work.calls()))
+    read, taken_over = below(read_by_others(work.calls())), {op.path for op in work.ops} | splits.gathered.keys()
     for call in work.calls():
         if not _alike(call, work.study.recording.again.get(call.path, ())):
             continue
         if change := work.study.by_hand.get(call.path):
             by_hand(work.sites.setdefault(call.path, Site(call)), change)
-        if not linears(call.graph) and not any(map(is_product, call.graph.nodes)):
+        bare = call.path not in taken_over and shape_of(call.module) is None
+        if not linears(call.graph) and not (bare and any(map(is_product, call.graph.nodes))):
             continue
         verdict = work.verdicts.of(call)
         told = verdict.refusal if verdict.without or not verdict.fused else None
@@ -224,9 +226,9 @@ def _fusions(work: Draft, splits: Splits) -> None:
         site = work.sites.get(call.path) or Site(call)
         before = len(site.ops)
         site.split, site.regroup = names, verdict.regroup
-        site.read = frozenset(call.module._parameters if call.path in splits.gathered else read.get(call.path, ()))
+        site.read = frozenset(read.get(call.path, ()))
         for fusion in (one for one in fusions if one.name not in verdict.without):
-            if (key(call), fusion.name) not in work.verdicts.barred:
+            if (key(call), fusion.name) not in work.verdicts.barred and (bare or not isinstance(fusion, BareMatrix)):
                 apply(fusion, site)
         work.refusals += site.refusals
         if site.ops[before:]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hfspeed.plan import Attention, Head, History, Keep, Local, Op, Plan, Recurrence, lines, paths
-from hfspeed.plan.laws import FUSED
+from hfspeed.plan.laws import fused
 
 Group = Literal["kernel", "layer", "written"]
 GROUPS: dict[Group, tuple[str, str]] = {
@@ -104,7 +104,7 @@ def _last(op: Op, plan: Plan) -> bool:
 
 def group(op: Op) -> Group:
     """What became of an op."""
-    if isinstance(op, (*FUSED, Attention, Recurrence)):
+    if fused(op) or isinstance(op, Attention | Recurrence):
         return "kernel"
     return "written" if isinstance(op, Keep | Local | History) else "layer"
 

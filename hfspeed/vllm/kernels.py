@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -35,3 +38,38 @@ def cpu_rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     out = torch.empty_like(x)
     torch.ops._C.rms_norm(out, x, weight, eps)
     return out
+
+
+def cpu_experts(held: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
+    """VLLM's kernel of experts for CPUs on tokens, weights and numbers, where nothing has to be sent between ranks.
+
+    Its runner asks again at every step what was settled when it was built, which takes as long as the kernel for a few
+    tokens. The sum over ranks that share each expert is not in it.
+
+    Args:
+        held: vLLM's holder of the experts' weights.
+
+    Returns:
+        ``None`` where experts or tokens are spread, or where another kernel has the weights in another layout.
+    """
+    from vllm.model_executor.layers.fused_moe.experts.cpu_moe import CPUUnquantizedExperts
+    from vllm.platforms import current_platform
+
+    kind: Any = getattr(held.quant_method, "experts_cls", None)
+    parallel = held.moe_config.moe_parallel_config
+    spread = parallel.use_ep or parallel.dp_size > 1 or parallel.pcp_size > 1 or parallel.is_sequence_parallel
+    if spread or not current_platform.is_cpu() or current_platform.is_zen_cpu():
+        return None
+    if CPUUnquantizedExperts not in getattr(kind, "__mro__", ()):
+        return None
+    isa, name = kind.isa, held.activation.value
+
+    def compute(tokens: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
+        tokens = tokens.contiguous()
+        out = torch.empty_like(tokens)
+        biases = getattr(held, "w13_bias", None), getattr(held, "w2_bias", None)
+        given = weights.float().contiguous(), ids.to(torch.int32).contiguous()
+        torch.ops._C.cpu_fused_moe(out, tokens, held.w13_weight, held.w2_weight, *biases, *given, False, name, isa)
+        return out
+
+    return compute

@@ -17,6 +17,7 @@ from hfspeed.plan import Experts
 from hfspeed.plan.shares import span
 from hfspeed.reference.experts import shapes
 from hfspeed.vllm.gathers import sharded_tokens, whole_tokens
+from hfspeed.vllm.kernels import cpu_experts
 from hfspeed.vllm.outside import outside
 from hfspeed.vllm.site import Site
 from hfspeed.vllm.versions import expert_kernel, is_quantised, kernel_name, share_of_experts
@@ -76,6 +77,7 @@ class Fused(Called):
         self.runner = expert_kernel(op, kernel, chosen, site.prefix(op.path), site.quant_config, sharded=self.sharded)
         self.interleaved = kernel == "swigluoai"
         self.held = self.runner.routed_experts
+        self.alone, self.ranks = cpu_experts(self.held), share_of_experts(self.held)[1]
         matrices = dict.fromkeys(op.up, "w13_weight") | {op.down: "w2_weight"}
         biases = dict.fromkeys(op.up_bias, "w13_bias") | ({op.down_bias: "w2_bias"} if op.down_bias else {})
         self.homes = {name: f"runner.routed_experts.{home}" for name, home in {**matrices, **biases}.items()}
@@ -87,6 +89,9 @@ class Fused(Called):
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """``[tokens, inputs]``: the weighted sum over each token's experts."""
         tokens, ids, weights = self.given(args, kwargs)
+        if self.alone is not None:
+            found = self.alone(tokens, weights, ids)
+            return tensor_model_parallel_all_reduce(found) if self.ranks > 1 else found
         count = tokens.shape[0]
         choice = torch.cat([weights.float(), ids.float()], -1)
         if self.sharded:
