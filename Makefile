@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test agreement fuzz lint zoo plans docs serve-docs clean
+.PHONY: help demo test ranks agreement fuzz lint zoo plans docs serve-docs clean
 
 help:
 	@echo "make demo    set up, then serve an annotated model with vLLM and ask it something"
@@ -26,6 +26,7 @@ help:
 	@echo "make agreement   plan every family of transformers, and compare with what the linter says"
 	@echo "make fuzz    a hundred thousand broken files through the linter"
 	@echo "make zoo     serve a tiny checkpoint of every family, and show what changed since the last run"
+	@echo "make ranks   serve six mixtures of experts with whole experts over two ranks, and over two replicas"
 	@echo "make plans   hold every parallel plan that transformers carries against the one found from code"
 	@echo "make docs    build the documentation into site/"
 	@echo "make clean   remove .venv, caches and what the demo wrote"
@@ -38,6 +39,10 @@ demo: $(READY)
 test: lint
 	$(BIN)/python -m pytest -m "not vllm" --numprocesses 2 $(PYTEST_FLAGS)
 	$(BIN)/python -m pytest -m vllm $(PYTEST_FLAGS) 2> >(grep -v -e '^nanobind:' -e '^ - ' -e '^See https://nanobind' >&2)
+
+# Two of the six are in `make test`; it needs two cores: ten minutes or so.
+ranks: $(READY)
+	HFSPEED_ALL_FAMILIES=1 $(BIN)/python -m pytest tests/vllm/test_expert_ranks.py $(PYTEST_FLAGS)
 
 # Every family that transformers ships: ten minutes or so.
 agreement: $(READY)

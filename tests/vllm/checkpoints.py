@@ -69,6 +69,19 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "hidden_size": 128}
         | {"norm_topk_prob": True},
     ),
+    "olmoe": ("OlmoeForCausalLM", {"num_experts": 8, "num_experts_per_tok": 2, "hidden_size": 128, "head_dim": ...}),
+    "glm4_moe": (
+        "Glm4MoeForCausalLM",
+        {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "hidden_size": 128}
+        | {"routed_scaling_factor": 1.8, "num_hidden_layers": 3},
+    ),
+    "deepseek_v3": (
+        "DeepseekV3ForCausalLM",
+        {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "hidden_size": 128}
+        | {"routed_scaling_factor": 1.8, "num_hidden_layers": 3, "first_k_dense_replace": 1, "n_group": 2}
+        | {"topk_group": 1, "q_lora_rank": 48, "kv_lora_rank": 64, "qk_rope_head_dim": 32, "qk_nope_head_dim": 32}
+        | {"v_head_dim": 32, "num_key_value_heads": 4, "head_dim": ...},
+    ),
     "blocks": (
         "Qwen3MoeForCausalLM",
         {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "hidden_size": 256}
