@@ -96,7 +96,8 @@ class ExpertPieces:
                 f"{self.subject}: {name} is of experts that are quantised, and vLLM's layer has no place for it; "
                 "serve the weights unquantised"
             )
-        parameter.weight_loader(parameter, tensor, f"{path}.{home}", shard_id=role, expert_id=number)
+        for copy in range(number, getattr(held, "global_num_experts", number + 1), self.ops[path].count):
+            parameter.weight_loader(parameter, tensor, f"{path}.{home}", shard_id=role, expert_id=copy)
         self.loaded.setdefault(f"{path}.{home}", set()).add((role, number))
 
     def _role(self, op: Experts, target: str, part: Part) -> str:

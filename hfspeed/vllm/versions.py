@@ -13,6 +13,8 @@ from hfspeed.plan import Experts
 if TYPE_CHECKING:
     from torch import nn
 
+    from hfspeed.vllm.site import Site
+
 PEER = "vllm.model_executor.models.transformers"
 """The package of vLLM's own transformers backend: what we stand in for."""
 
@@ -176,24 +178,25 @@ def kernel_name(op: Experts, ranks: int) -> str | None:
     return name if known and op.inputs % 32 == 0 and not narrow else None
 
 
-def expert_kernel(
-    op: Experts, kernel: str, chosen: Callable[..., Any], prefix: str, quant_config: Any, *, sharded: bool
-) -> Any:
+def expert_kernel(op: Experts, kernel: str, chosen: Callable[..., Any], site: Site) -> Any:
     """A runner of fused experts, which asks ``chosen`` who was chosen."""
     from vllm.model_executor.layers.fused_moe import FusedMoEFactory
 
+    parallel = site.vllm_config.parallel_config
     runner = FusedMoEFactory(
         num_experts=op.count,
         top_k=op.top_k,
         hidden_size=op.inputs,
         intermediate_size=op.inner,
         renormalize=False,
-        quant_config=quant_config,
-        prefix=prefix,
+        quant_config=site.quant_config,
+        prefix=site.prefix(op.path),
+        enable_eplb=parallel.enable_eplb,
+        num_redundant_experts=parallel.eplb_config.num_redundant_experts,
         custom_routing_function=chosen,
         activation=kernel,
         has_bias=bool(op.up_bias),
-        is_sequence_parallel=sharded,
+        is_sequence_parallel=parallel.use_sequence_parallel_moe,
         ckpt_names=("gate_proj", "down_proj", "up_proj" if op.gated else None),
     )
     _obey_expert_map(runner.routed_experts)

@@ -16,6 +16,7 @@ from hfspeed.pattern.expert_math import between
 from hfspeed.plan import Experts
 from hfspeed.plan.shares import span
 from hfspeed.reference.experts import shapes
+from hfspeed.vllm.balance import copies
 from hfspeed.vllm.gathers import sharded_tokens, whole_tokens
 from hfspeed.vllm.kernels import cpu_experts
 from hfspeed.vllm.outside import outside
@@ -25,15 +26,15 @@ from hfspeed.vllm.versions import expert_kernel, is_quantised, kernel_name, shar
 
 def experts(op: Experts, site: Site) -> None:
     """Put a module at ``op.path`` that is called as the author's is, and holds this rank's share."""
-    if getattr(site.vllm_config.parallel_config, "enable_eplb", False):
-        raise HfspeedError(
-            f"{op.path}: --enable-eplb moves experts between ranks while they serve, which hfspeed does not do; "
-            "leave it out"
-        )
     author = site.root.get_submodule(op.path)
     name = kernel_name(op, site.ranks)
     layer: nn.Module
     if name is None:
+        if site.vllm_config.parallel_config.enable_eplb:
+            raise HfspeedError(
+                f"{op.path}: no kernel here has this form of experts, so they are cut over ranks, and --enable-eplb "
+                "cannot move them; leave it out"
+            )
         layer = ByExpert(op, author, site)
         site.put(op.path, layer)
         outside(layer, site.prefix(op.path), (f"Tx{op.inputs}",), site)
@@ -74,7 +75,7 @@ class Fused(Called):
     def __init__(self, op: Experts, author: nn.Module, kernel: str, site: Site) -> None:
         super().__init__(op, author)
         self.sharded = site.vllm_config.parallel_config.use_sequence_parallel_moe
-        self.runner = expert_kernel(op, kernel, chosen, site.prefix(op.path), site.quant_config, sharded=self.sharded)
+        self.runner = expert_kernel(op, kernel, chosen, site)
         self.interleaved = kernel == "swigluoai"
         self.held = self.runner.routed_experts
         self.alone, self.ranks = cpu_experts(self.held), share_of_experts(self.held)[1]
@@ -111,18 +112,15 @@ class Fused(Called):
         start, stop = span(op.inner, place, places)
         every, name, loaded = _numbered(op, name, loaded)
         for number in every:
-            local = self.held._map_global_expert_id_to_local_expert_id(number)
-            if local < 0:
-                continue
-            home, one = parameter.data[local], loaded[number - every[0]]
-            if name == op.down:
-                home[: op.inputs, : stop - start].copy_((one.t() if op.turned else one)[:, start:stop])
-            elif name == op.down_bias:
-                if place == 0:  # the shares are added up
+            one = loaded[number - every[0]]
+            one = one.t() if op.turned and one.ndim == 2 else one
+            for home in (parameter.data[local] for local in copies(self.held, number, op.count)):
+                if name == op.down:
+                    home[: op.inputs, : stop - start].copy_(one[:, start:stop])
+                elif name != op.down_bias:
+                    self._load_up(home, one, name, slice(start, stop))
+                elif place == 0:  # the shares are added up
                     home[: op.inputs].copy_(one)
-            else:
-                one = one.t() if op.turned and one.ndim == 2 else one
-                self._load_up(home, one, name, slice(start, stop))
 
     def _load_up(self, home: torch.Tensor, one: torch.Tensor, name: str, own: slice) -> None:
         """Rows of gate and up, of one expert: ``[rows, inputs]``, or ``[rows]`` of biases."""
