@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from hfspeed.plan import Column, Experts, Keep, Plan, Stacked, laws, text
+from hfspeed.plan import Column, Experts, Keep, Plan, Stacked, Weight, Whole, laws, text
 from hfspeed.planner.decide import decide
 from hfspeed.planner.load import Subject, load
 from hfspeed.refusal import Reason
@@ -81,7 +81,10 @@ def test_an_undecorated_class_of_experts_is_found_and_its_router_kept() -> None:
     assert (found.act, found.limit, found.swapped, found.turned) == ("gelu_tanh", 0.2, True, True)
     # nothing of the router is dropped: its matrix, and the bias that is on the block
     kept = {op.path for op in plan.ops if isinstance(op, Keep)}
-    assert {"trunk.tower.1.feed.switch", "trunk.tower.1.feed.correction_bias"} <= kept
+    assert "trunk.tower.1.feed.correction_bias" in kept
+    (switch,) = [op for op in plan.ops if isinstance(op, Whole) and op.path.startswith("trunk.tower.1.feed.switch")]
+    assert (switch.matrix, switch.inputs, switch.outputs, switch.wide) == ("switch", 48, 6, True)
+    assert Weight("trunk.tower.1.feed.switch", f"{switch.path}.weight") in plan.weights
     assert any(proof.claim == "experts at trunk.tower.*.feed.pool" for proof in plan.proofs)
     laws.verify(plan, ranks=2, proven=True)
 
