@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from hfspeed.vllm.artifacts import operation
 
 VECTOR = 16
 """Kernels for CPUs take that many elements at a time; not all of them check that there are."""
@@ -40,17 +41,10 @@ def cpu_rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     return out
 
 
-def cpu_experts(held: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
-    """VLLM's kernel of experts for CPUs on tokens, weights and numbers, where nothing has to be sent between ranks.
+def cpu_experts_isa(held: Any) -> str:
+    """The instructions that vLLM's kernel of experts for CPUs uses on ``held``, its holder of their weights.
 
-    Its runner asks again at every step what was settled when it was built, which takes as long as the kernel for a few
-    tokens. The sum over ranks that share each expert is not in it.
-
-    Args:
-        held: vLLM's holder of the experts' weights.
-
-    Returns:
-        ``None`` where experts or tokens are spread, or where another kernel has the weights in another layout.
+    Empty where experts or tokens are spread over ranks, or where the weights lie as another kernel wants them.
     """
     from vllm.model_executor.layers.fused_moe.experts.cpu_moe import CPUUnquantizedExperts
     from vllm.platforms import current_platform
@@ -59,17 +53,46 @@ def cpu_experts(held: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
     parallel = held.moe_config.moe_parallel_config
     spread = parallel.use_ep or parallel.dp_size > 1 or parallel.pcp_size > 1 or parallel.is_sequence_parallel
     if spread or not current_platform.is_cpu() or current_platform.is_zen_cpu():
-        return None
-    if CPUUnquantizedExperts not in getattr(kind, "__mro__", ()):
-        return None
-    isa, name = kind.isa, held.activation.value
+        return ""
+    return str(kind.isa) if CPUUnquantizedExperts in getattr(kind, "__mro__", ()) else ""
 
-    def compute(tokens: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
-        tokens = tokens.contiguous()
-        out = torch.empty_like(tokens)
-        biases = getattr(held, "w13_bias", None), getattr(held, "w2_bias", None)
-        given = weights.float().contiguous(), ids.to(torch.int32).contiguous()
-        torch.ops._C.cpu_fused_moe(out, tokens, held.w13_weight, held.w2_weight, *biases, *given, False, name, isa)
-        return out
 
-    return compute
+def hfspeed_cpu_experts(
+    tokens: Tensor,
+    weights: Tensor,
+    ids: Tensor,
+    up: Tensor,
+    down: Tensor,
+    up_bias: Tensor | None,
+    down_bias: Tensor | None,
+    act: str,
+    isa: str,
+) -> Tensor:
+    """VLLM's kernel of experts for CPUs: ``[tokens, size]``, and for each the weights and numbers of its experts.
+
+    VLLM's runner asks again at every step what was settled when it was built, which takes as long as the kernel for a
+    few tokens. The sum over ranks that share each expert is not in it.
+    """
+    tokens = tokens.contiguous()
+    out = torch.empty_like(tokens)
+    choice = weights.float().contiguous(), ids.to(torch.int32).contiguous()
+    torch.ops._C.cpu_fused_moe(out, tokens, up, down, up_bias, down_bias, *choice, False, act, isa)
+    return out
+
+
+def _like_tokens(
+    tokens: Tensor,
+    weights: Tensor,  # noqa: ARG001  one signature
+    ids: Tensor,  # noqa: ARG001
+    up: Tensor,  # noqa: ARG001
+    down: Tensor,  # noqa: ARG001
+    up_bias: Tensor | None,  # noqa: ARG001
+    down_bias: Tensor | None,  # noqa: ARG001
+    act: str,  # noqa: ARG001
+    isa: str,  # noqa: ARG001
+) -> Tensor:
+    return torch.empty_like(tokens, memory_format=torch.contiguous_format)
+
+
+CPU_EXPERTS = operation(hfspeed_cpu_experts, _like_tokens)
+"""The same for compiled graphs, which cannot look into the kernel."""

@@ -18,10 +18,11 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize("biases", [False, True])
 @pytest.mark.parametrize(("kernel", "form"), FORMS)
 def test_the_kernel_is_the_formula(kernel: str, form: dict[str, Any], biases: bool) -> None:
-    from vllm._custom_ops import cpu_fused_moe, cpu_prepack_moe_weight
+    from vllm._custom_ops import cpu_prepack_moe_weight
 
     from hfspeed.pattern.expert_math import computed
     from hfspeed.plan import Experts
+    from hfspeed.vllm.kernels import CPU_EXPERTS, hfspeed_cpu_experts
     from hfspeed.vllm.versions import kernel_name
 
     names = {"up_bias": ("up_bias",), "down_bias": "down_bias"} if biases else {}
@@ -33,12 +34,12 @@ def test_the_kernel_is_the_formula(kernel: str, form: dict[str, Any], biases: bo
     tokens = torch.randn(5, 64, generator=source) * 8  # so that clamps act
     ids = torch.stack([torch.randperm(4, generator=source)[:2] for _ in range(5)])
     weights = torch.rand(5, 2, generator=source)
-    out = torch.empty_like(tokens)
     packed = [cpu_prepack_moe_weight(tensors[name].clone(), "vec") for name in ("up", "down")]
     given = (tensors["up_bias"], tensors["down_bias"]) if biases else (None, None)
-    cpu_fused_moe(out, tokens, *packed, *given, weights, ids.int(), kernel, "vec", False)
     wanted = (computed(op, tensors, tokens[:, None].expand(-1, 2, -1), ids) * weights[..., None]).sum(1)
-    assert torch.allclose(out, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))
+    for run in (hfspeed_cpu_experts, CPU_EXPERTS):
+        out = run(tokens, weights.double(), ids, *packed, *given, kernel, "vec")
+        assert torch.allclose(out, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hfspeed.plan.shares import span
 from hfspeed.reference.experts import shapes
 from hfspeed.vllm.balance import copies
 from hfspeed.vllm.gathers import sharded_tokens, whole_tokens
-from hfspeed.vllm.kernels import cpu_experts
+from hfspeed.vllm.kernels import CPU_EXPERTS, cpu_experts_isa, hfspeed_cpu_experts
 from hfspeed.vllm.outside import outside
 from hfspeed.vllm.site import Site
 from hfspeed.vllm.versions import expert_kernel, is_quantised, kernel_name, share_of_experts
@@ -78,7 +78,7 @@ class Fused(Called):
         self.runner = expert_kernel(op, kernel, chosen, site)
         self.interleaved = kernel == "swigluoai"
         self.held = self.runner.routed_experts
-        self.alone, self.ranks = cpu_experts(self.held), share_of_experts(self.held)[1]
+        self.isa, self.act, self.ranks = cpu_experts_isa(self.held), kernel, share_of_experts(self.held)[1]
         matrices = dict.fromkeys(op.up, "w13_weight") | {op.down: "w2_weight"}
         biases = dict.fromkeys(op.up_bias, "w13_bias") | ({op.down_bias: "w2_bias"} if op.down_bias else {})
         self.homes = {name: f"runner.routed_experts.{home}" for name, home in {**matrices, **biases}.items()}
@@ -90,8 +90,10 @@ class Fused(Called):
     def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """``[tokens, inputs]``: the weighted sum over each token's experts."""
         tokens, ids, weights = self.given(args, kwargs)
-        if self.alone is not None:
-            found = self.alone(tokens, weights, ids)
+        if self.isa:
+            held, run = self.held, CPU_EXPERTS if torch.compiler.is_compiling() else hfspeed_cpu_experts
+            biases = (held.w13_bias, held.w2_bias) if self.op.up_bias else (None, None)
+            found = run(tokens, weights, ids, held.w13_weight, held.w2_weight, *biases, self.act, self.isa)
             return tensor_model_parallel_all_reduce(found) if self.ranks > 1 else found
         count = tokens.shape[0]
         choice = torch.cat([weights.float(), ids.float()], -1)
