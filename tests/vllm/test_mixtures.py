@@ -55,6 +55,7 @@ def own_code(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     import checkpoints
 
     sys.path.insert(0, str(PLANNER))
+    import fresh_mixtures
     import listed
     import mixtures
 
@@ -62,7 +63,7 @@ def own_code(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def one(name: str) -> Path:
         folder = tmp_path_factory.mktemp(name)
-        source = mixtures if hasattr(mixtures, name) else listed
+        source = next(file for file in (mixtures, listed, fresh_mixtures) if hasattr(file, name))
         model_class = getattr(source, name)
         torch.manual_seed(0)
         # built with the planner's attention, which is causal; the code itself leaves masks to its backend
@@ -72,7 +73,7 @@ def own_code(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
                 parameter.normal_(0, 0.08)
         expected = [checkpoints._greedy(model, prompt) for prompt in checkpoints.PROMPTS]
         model.save_pretrained(folder)
-        for file in ("odd_models", "mixtures", "listed"):
+        for file in ("odd_models", "mixtures", "listed", "fresh_mixtures"):
             text = (PLANNER / f"{file}.py").read_text().replace("from odd_models", "from .odd_models")
             (folder / f"{file}.py").write_text(text.replace("from mixtures", "from .mixtures"))
         told = json.loads((folder / "config.json").read_text())
@@ -96,4 +97,13 @@ def test_code_that_decides_by_values(
 ) -> None:
     """A list of experts fused; others by expert, because no kernel clamps so; a block as written; compiled too."""
     answer = serving.serve(own_code(name), trust_remote_code=True, enforce_eager=eager)
+    right(serving, answer, "hfspeed.vllm.models.causal.TransformersForCausalLM")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["KeyedForCausalLM", "InlineForCausalLM", "LoudForCausalLM"])
+def test_code_in_shapes_of_its_own(serving: ModuleType, own_code: Callable[[str], Path], name: str) -> None:
+    """Experts in a dict, in the block itself, and with a factor that no kernel has: what is as written is right too."""
+    answer = serving.serve(own_code(name), trust_remote_code=True)
     right(serving, answer, "hfspeed.vllm.models.causal.TransformersForCausalLM")
