@@ -78,6 +78,11 @@ class Fused(Called):
         self.runner = expert_kernel(op, kernel, chosen, site)
         self.interleaved = kernel == "swigluoai"
         self.held = self.runner.routed_experts
+        if self.held.local_num_experts < 1:  # kernels would read weights that are not there
+            raise HfspeedError(
+                f"{op.path}: {op.count} experts are too few for the ranks of --enable-expert-parallel, each of which "
+                "needs one; take fewer ranks"
+            )
         self.isa, self.act, self.ranks = cpu_experts_isa(self.held), kernel, share_of_experts(self.held)[1]
         matrices = dict.fromkeys(op.up, "w13_weight") | {op.down: "w2_weight"}
         biases = dict.fromkeys(op.up_bias, "w13_bias") | ({op.down_bias: "w2_bias"} if op.down_bias else {})
