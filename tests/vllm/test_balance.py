@@ -67,11 +67,12 @@ def test_every_name_that_vllm_reads(serving: ModuleType) -> None:
 
 
 def test_the_class_that_serves_has_them(serving: ModuleType) -> None:
-    from vllm.model_executor.models.interfaces import is_mixture_of_experts
+    from vllm.model_executor.models.interfaces import MixtureOfExperts
 
     from hfspeed.vllm.models.mixture import TransformersMoEForCausalLM
 
-    assert is_mixture_of_experts(TransformersMoEForCausalLM.__new__(TransformersMoEForCausalLM))
+    assert MixtureOfExperts in TransformersMoEForCausalLM.__mro__
+    assert TransformersMoEForCausalLM.set_eplb_state is MixtureOfExperts.set_eplb_state
 
 
 @pytest.mark.parametrize(("counts", "told"), [((), "found no experts"), ((4, 6), r"layers with \[4, 6\] experts")])

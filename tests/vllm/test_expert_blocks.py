@@ -32,10 +32,10 @@ def stored(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 def holder(serving: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """VLLM's holder of 4 experts, as a rank of several builds it."""
+    from vllm import distributed
     from vllm.config import CompilationConfig, VllmConfig, set_current_vllm_config
     from vllm.model_executor.layers.fused_moe import FusedMoEFactory, config
     from vllm.model_executor.layers.quantization import fp8
-    from vllm.model_executor.layers.quantization.utils import fp8_utils
 
     # which kernel will run is asked at once, and there may be none here; what is held does not hang on it
     monkeypatch.setattr(fp8, "select_fp8_moe_backend", lambda **_: (None, None))
@@ -43,7 +43,7 @@ def holder(serving: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[...
 
     def one(layer: int, rank: int, ranks: int, *, spread: bool) -> Any:
         monkeypatch.setattr(config, "get_tensor_model_parallel_rank", lambda: rank)
-        monkeypatch.setattr(fp8_utils, "get_tensor_model_parallel_world_size", lambda: ranks)
+        monkeypatch.setattr(distributed, "get_tensor_model_parallel_world_size", lambda: ranks)
         settings = VllmConfig(compilation_config=CompilationConfig(mode=0), quant_config=blocks)
         settings.parallel_config.enable_expert_parallel = spread
         with set_current_vllm_config(settings):

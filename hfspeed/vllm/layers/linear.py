@@ -53,13 +53,8 @@ class Bare(torch.nn.Module):
         self.kept = dtype_of(site.root, name, torch.get_default_dtype())
         dtype = torch.float32 if op.wide else self.kept
         self.quant_method = UnquantizedAnyStrides()
-        self.quant_method.create_weights(
-            self, op.inputs, [op.outputs], op.inputs, op.outputs, dtype, weight_loader=self.load
-        )
-        self.bias = None
-        if op.vector:
-            self.bias = torch.nn.Parameter(torch.empty(op.outputs, dtype=dtype), requires_grad=False)
-            set_weight_attrs(self.bias, {"weight_loader": self.load})
+        self.weight = self._empty(op.outputs, op.inputs, dtype=dtype)
+        self.bias = self._empty(op.outputs, dtype=dtype) if op.vector else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``[..., inputs]`` to ``[..., outputs]``."""
@@ -69,6 +64,11 @@ class Bare(torch.nn.Module):
         """Keep ``loaded``, rounded as the author's parameter is."""
         assert parameter.shape == loaded.shape, (parameter.shape, loaded.shape)
         parameter.data.copy_(loaded.to(self.kept))
+
+    def _empty(self, *shape: int, dtype: torch.dtype) -> torch.nn.Parameter:
+        made = torch.nn.Parameter(torch.empty(shape, dtype=dtype), requires_grad=False)
+        set_weight_attrs(made, {"weight_loader": self.load})
+        return made
 
 
 def column(op: Column, site: Site) -> None:
