@@ -70,8 +70,8 @@ def hfspeed_cpu_experts(
 ) -> Tensor:
     """VLLM's kernel of experts for CPUs: ``[tokens, size]``, and for each the weights and numbers of its experts.
 
-    VLLM's runner asks again at every step what was settled when it was built, which takes as long as the kernel for a
-    few tokens. The sum over ranks that share each expert is not in it.
+    VLLM's runner asks again at every step what was settled when it was built. The sum over ranks that share each expert
+    is not in it.
     """
     tokens = tokens.contiguous()
     out = torch.empty_like(tokens)
