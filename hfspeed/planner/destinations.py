@@ -19,12 +19,11 @@ def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...
     ops = tuple(ops)
     parts: dict[str, tuple[str, int | None]] = {}
     norms, linears = set(), set()
-    bare: dict[str, Weight] = {}
+    bare = {name: weight for op in ops for name, weight in _bare(op).items()}
     lists = [op.path for op in ops if isinstance(op, Experts) and op.apart]
     for op in ops:
         if isinstance(op, LINEAR):
             linears.add(op.path)
-        bare |= _bare(op)
         if isinstance(op, Norm):
             norms.add(op.path)
         if isinstance(op, (Heads, Stacked)):

@@ -97,8 +97,8 @@ class Fused(Called):
         tokens, ids, weights = self.given(args, kwargs)
         if self.isa:
             held, run = self.held, CPU_EXPERTS if torch.compiler.is_compiling() else hfspeed_cpu_experts
-            biases = (held.w13_bias, held.w2_bias) if self.op.up_bias else (None, None)
-            found = run(tokens, weights, ids, held.w13_weight, held.w2_weight, *biases, self.act, self.isa)
+            up, down = (held.w13_bias, held.w2_bias) if self.op.up_bias else (None, None)
+            found = run(tokens, weights, ids, held.w13_weight, held.w2_weight, up, down, self.act, self.isa)
             return tensor_model_parallel_all_reduce(found) if self.ranks > 1 else found
         count = tokens.shape[0]
         choice = torch.cat([weights.float(), ids.float()], -1)
