@@ -56,7 +56,7 @@ def test_single_names(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("-gatd", "did you mean `-gated`"),
         ("nonee", "`none`"),
-        ("-zzzzzz", "Known: experts, gated"),
+        ("-zzzzzz", "Known: bare, experts, gated"),
         ("gated", "write `-gated`"),
         ("-attention", "cannot be switched off"),
         ("none,-gated", "no fusion `none`"),
