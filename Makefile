@@ -3,6 +3,8 @@
 # EXTRAS: what to install. On a machine with a GPU: make demo EXTRAS=vllm,demo,dev,docs
 # ZOO: families, @groups and options for `make zoo`, for instance ZOO="--ranks 2 @dense" or ZOO="--checkpoints FOLDER"
 # PLANS: configuration classes and options for `make plans`
+# FUZZ: first and last number of the files for `make fuzz`
+# SHAPES: beginnings of names for `make shapes`
 # PIP_FLAGS: given to every `pip install`, for instance to say where torch for CPUs is.
 
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
@@ -11,13 +13,15 @@ PIP_FLAGS ?=
 PYTEST_FLAGS ?=
 ZOO ?=
 PLANS ?=
+FUZZ ?= 0 100000
+SHAPES ?=
 SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test ranks agreement fuzz lint zoo plans docs serve-docs clean
+.PHONY: help demo test ranks agreement fuzz shapes speed lint zoo plans docs serve-docs clean
 
 help:
 	@echo "make demo    set up, then serve an annotated model with vLLM and ask it something"
@@ -25,6 +29,8 @@ help:
 	@echo "make lint    ruff, mypy and the import contracts"
 	@echo "make agreement   plan every family of transformers, and compare with what the linter says"
 	@echo "make fuzz    a hundred thousand broken files through the linter"
+	@echo "make shapes  code shapes that users stumbled over: told, mended and served"
+	@echo "make speed   how long the linter takes"
 	@echo "make zoo     serve a tiny checkpoint of every family, and show what changed since the last run"
 	@echo "make ranks   serve six mixtures of experts with whole experts over two ranks, and over two replicas"
 	@echo "make plans   hold every parallel plan that transformers carries against the one found from code"
@@ -48,9 +54,17 @@ ranks: $(READY)
 agreement: $(READY)
 	HFSPEED_ALL_FAMILIES=1 $(BIN)/python -m pytest tests/lint/test_agreement.py --numprocesses 2 $(PYTEST_FLAGS)
 
-# A hundred thousand broken files through the linter: half an hour or so.
+# A hundred thousand broken files through the linter: an hour or so. What came of each run is kept in .fuzz/.
 fuzz: $(READY)
-	HFSPEED_FUZZ=100000 $(BIN)/python -m pytest tests/lint/test_fuzz.py $(PYTEST_FLAGS)
+	$(BIN)/python tests/fuzz $(FUZZ)
+
+# Code shapes that users stumbled over: what is said of each, and what vLLM answers as it is written and as it is mended.
+shapes: $(READY)
+	$(BIN)/python tests/shapes --serve $(SHAPES)
+
+# How long the linter takes over what ships with transformers; on a machine that has nothing else to do.
+speed: $(READY)
+	$(BIN)/python tests/speed
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -70,7 +84,7 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
-	rm -rf $(VENV) .demo .zoo site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .demo .fuzz .zoo site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # Installed once, and again when the list of what is needed changes.
 #

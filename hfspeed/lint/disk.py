@@ -8,6 +8,8 @@ import tokenize
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hfspeed.errors import UsageError
+
 
 @dataclass(frozen=True, eq=False)
 class Disk:
@@ -44,9 +46,16 @@ class Disk:
         return content.count(b"\r") == windows and windows in (0, content.count(b"\n"))
 
     def write(self) -> list[Path]:
-        """Write what was changed, each file whole or not at all; what was written."""
+        """Write what was changed, each file whole or not at all; what was written.
+
+        Raises:
+            UsageError: a file cannot be written.
+        """
         for path, text in self.changed.items():
-            _replace(path, text)
+            try:
+                _replace(path, text)
+            except OSError as error:
+                raise UsageError(f"{path} cannot be written: {error}; it is as it was") from error
         return sorted(self.changed)
 
 

@@ -62,11 +62,15 @@ class Facts:
 
     def lineage(self, cls: ClassFacts) -> list[ClassFacts]:
         """``cls`` and the classes of this file that it derives from, nearest first."""
+        return self._above(cls, (cls,))
+
+    def _above(self, cls: ClassFacts, below: tuple[ClassFacts, ...]) -> list[ClassFacts]:
+        """``cls`` and what it derives from; a base that derives from it has been given its name since."""
         found = [cls]
         for base in cls.bases:
             parent = self.classes.get(base)
-            if parent is not None and parent is not cls:
-                found += [one for one in self.lineage(parent) if one not in found]
+            if parent is not None and parent not in below:
+                found += [one for one in self._above(parent, (*below, parent)) if one not in found]
         return found
 
     def method(self, cls: ClassFacts, name: str) -> ast.FunctionDef | None:
@@ -100,7 +104,14 @@ class Facts:
         if isinstance(call.func, ast.Name):
             return self.functions.get(call.func.id)
         name = on_self(call.func)
-        return self.method(cls, name) if name else None
+        return self.method(cls, name) if name else self._inherited(cls, call.func)
+
+    def _inherited(self, cls: ClassFacts, called: ast.expr) -> ast.FunctionDef | None:
+        """The method that ``super().name`` means in ``cls``."""
+        owner = called.value if isinstance(called, ast.Attribute) else None
+        if not isinstance(called, ast.Attribute) or not isinstance(owner, ast.Call) or last_name(owner.func) != "super":
+            return None
+        return next((one.methods[called.attr] for one in self.lineage(cls)[1:] if called.attr in one.methods), None)
 
     def place(self, node: ast.AST) -> Place:
         """Where ``node`` stands; a class or function is its line of ``class`` or ``def``."""

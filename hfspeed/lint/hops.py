@@ -32,6 +32,8 @@ def lost_hops(facts: Facts) -> Iterator[Hop]:
         if cls in seen:
             continue
         seen.add(cls)
+        if _kept(facts.method(cls, "forward")):
+            continue
         below = _below(facts, cls)
         waiting += [child for children in below.values() for child in children]
         yield from _dropped(facts, cls, below)
@@ -78,25 +80,43 @@ def _dropped(facts: Facts, cls: ClassFacts, below: dict[str, list[ClassFacts]]) 
             yield Hop(call, lost, f"add **{forward.args.kwarg.arg} to the call")
 
 
+def _kept(forward: ast.FunctionDef | None) -> bool:
+    """Whether further keywords are put into something that is handed on, as one value: ``Step(more=kwargs)``."""
+    name = forward.args.kwarg.arg if forward is not None and forward.args.kwarg is not None else None
+    given = [
+        *(one for call in calls_in(forward) for one in [*call.args, *(key.value for key in call.keywords if key.arg)]),
+        *(node.value for node in walk(forward) if isinstance(node, ast.Assign | ast.AnnAssign)),
+    ] if forward is not None and name else []  # fmt: skip
+    return any(isinstance(one, ast.Name) and one.id == name for one in given)
+
+
 def _below(facts: Facts, cls: ClassFacts) -> dict[str, list[ClassFacts]]:
     """The children of ``cls`` that lead to the interface, and the classes they may be of."""
     found: dict[str, list[ClassFacts]] = {}
-    for one in facts.lineage(cls):
+    for one in (one for one in facts.lineage(cls) if not _kept(one.methods.get("forward"))):
         for name, values in one.assigned.items():
             classes = [child for value in values for child in _made(facts, value) if child is not cls]
-            leading = [child for child in classes if _leads(facts, child, frozenset({cls}))]
+            leading = [child for child in classes if _leads(facts, child, cls)]
             if leading:
                 found.setdefault(name, leading)
     return found
 
 
-def _leads(facts: Facts, cls: ClassFacts, above: frozenset[ClassFacts]) -> bool:
-    if cls in above or facts.method(cls, "forward") is None:
-        return False
-    if any(dispatches(function) for function in facts.reached(cls)):
-        return facts.decodes(cls)
-    values = [value for one in facts.lineage(cls) for values in one.assigned.values() for value in values]
-    return any(_leads(facts, child, above | {cls}) for value in values for child in _made(facts, value))
+def _leads(facts: Facts, cls: ClassFacts, above: ClassFacts) -> bool:
+    """Whether keywords given to ``cls`` can get to the interface, by a way that does not come by ``above`` again."""
+    seen, waiting = {above}, [cls]
+    while waiting:
+        one = waiting.pop()
+        if one in seen or facts.method(one, "forward") is None:
+            continue
+        seen.add(one)
+        if any(dispatches(function) for function in facts.reached(one)):
+            if facts.decodes(one):
+                return True
+            continue
+        values = [value for part in facts.lineage(one) for values in part.assigned.values() for value in values]
+        waiting += [child for value in values for child in _made(facts, value)]
+    return False
 
 
 def _made(facts: Facts, value: ast.expr) -> Iterator[ClassFacts]:

@@ -25,14 +25,17 @@ def settled(planned: Planned, scanned: Scan, file: Path) -> tuple[Scan, list[Fin
 def _served(planned: Planned, scanned: Scan, facts: Facts) -> tuple[Scan, list[Finding]]:
     """A finding about a class that is served is told as what it is then; the same line is told once."""
     told = {(one.code, one.place.file, one.place.line) for one in planned.findings}
+    same = [one for one in scanned.findings if (one.code, one.place.file, one.place.line) in told]
+    borne_out = {(one.code, _around(facts, one.place.line)) for one in same}
     left = [
         still
         for one in scanned.findings
-        for still in ([one] if (one.code, one.place.file, one.place.line) in told else _still(one, planned, facts))
+        for still in ([one] if (one.code, _around(facts, one.place.line)) in borne_out else _still(one, planned, facts))
     ]
     known = {(one.code, one.place.file, one.place.line) for one in left}
     news = [one for one in planned.findings if (one.code, one.place.file, one.place.line) not in known]
-    return replace(scanned, findings=tuple(left)), news
+    mended = [_mended(one, scanned, facts) for one in news]
+    return replace(scanned, findings=tuple(left)), mended
 
 
 def _still(finding: Finding, planned: Planned, facts: Facts) -> list[Finding]:
@@ -44,6 +47,14 @@ def _still(finding: Finding, planned: Planned, facts: Facts) -> list[Finding]:
         return [] if rule.reasons else [finding]
     severity, cost = rule.served
     return [replace(finding, severity=severity, cost=cost)]
+
+
+def _mended(one: Finding, scanned: Scan, facts: Facts) -> Finding:
+    """``one`` with the edits of what reading found of it elsewhere in the class."""
+    around = _around(facts, one.place.line)
+    alike = [by for by in scanned.findings if by.code == one.code and by.place.file == one.place.file and by.edits]
+    near = [by for by in alike if around and _around(facts, by.place.line) == around]
+    return replace(one, fix=near[0].fix, edits=near[0].edits) if len(near) == 1 and not one.edits else one
 
 
 def _refused(planned: Planned, scanned: Scan, facts: Facts) -> tuple[Scan, list[Finding]]:

@@ -42,7 +42,8 @@ def test_bad_becomes_good_and_stays_so(rule: Rule, tmp_path: Path) -> None:
     disk.write()
     assert (tmp_path / rule.good.path).read_text() == rule.good.shown
     for name, text in rule.good.files.items():
-        assert json.loads((tmp_path / name).read_text()) == json.loads(text)
+        left = (tmp_path / name).read_text()
+        assert left == text or json.loads(left) == json.loads(text)
     again = Disk()
     assert mend(tmp_path / rule.bad.path, again, EVERYTHING).findings == ()
     assert again.changed == {}

@@ -162,3 +162,23 @@ def test_attention_of_another_model_may_ask_the_interface() -> None:
     building = "from transformers.models.other.modeling_other import OtherAttention\n" + text
     assert [code for code, _ in found(text)] == ["HFS101", "HFS108"]
     assert [code for code, _ in found(building)] == ["HFS101"]
+
+
+def test_keywords_that_are_handed_on_as_a_value() -> None:
+    lost = {"layer_takes": "", "attention_gets": "", "loop": "hidden_states = layer(hidden_states, Step(more=kwargs))"}
+    assert [code for code, _ in found(DISPATCHING + HEAD.format(**{**WHOLE, **lost}))] == []
+    lost["loop"] = LOOP + "; len(kwargs.keys()); 'x' in kwargs"
+    assert [code for code, _ in found(DISPATCHING + HEAD.format(**{**WHOLE, **lost}))] == ["HFS103"] * 2
+
+
+def test_classes_that_were_given_each_other_s_names() -> None:
+    text = "from x import B\n\n\nclass A(B):\n    pass\n\n\nclass B(A):\n    pass\n\n\n"
+    assert found(text + BY_HAND.format(attention=EAGER) + HEAD.format(**{**WHOLE, "flag": "False"}))[0][0] == "HFS101"
+
+
+def test_the_method_of_the_class_above() -> None:
+    text = DISPATCHING.replace("def forward", "def attend") + "class Second(Attention):\n"
+    text += "    def forward(self, x, attention_mask=None, past_key_values=None):\n"
+    text += "        return super().attend(x, attention_mask)\n\n"
+    made = HEAD.format(**{**WHOLE, "made": "Second(config)", "attention_gets": ", **kwargs"})
+    assert [code for code, _ in found(text + made)] == ["HFS103"]

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from hfspeed.example import Example
 from hfspeed.lint.facts import Facts, dispatches
-from hfspeed.lint.finding import Finding, Severity
+from hfspeed.lint.finding import Edit, Finding, Severity
 from hfspeed.lint.hops import parts
+from hfspeed.lint.lines import without
 from hfspeed.lint.rule import Rule
 from hfspeed.lint.softmax import attention_in
 
@@ -59,3 +60,8 @@ class BackendFlagUntrue(Rule):
             for cls, value in flagged:
                 statement = next(one for one in cls.node.body if getattr(one, "value", None) is value)
                 yield self.at(facts, statement, cls=cls.name)
+
+    def propose(self, facts: Facts, node: ast.AST) -> Iterator[Edit]:
+        """Take the flag away: vLLM refuses the model then, which is better than nonsense."""
+        edit = without(facts, node) if isinstance(node, ast.stmt) else None
+        yield from () if edit is None else (edit,)

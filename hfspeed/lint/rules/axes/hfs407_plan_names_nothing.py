@@ -3,16 +3,19 @@
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from hfspeed.example import Example
 from hfspeed.lint.facts import Facts
-from hfspeed.lint.finding import Finding
+from hfspeed.lint.finding import Edit, Finding
+from hfspeed.lint.lines import respelled
 from hfspeed.lint.nodes import walk
 from hfspeed.lint.rule import Rule
 
 PLANS = tuple(f"{model}_{axis}_plan" for model in ("", "base_model") for axis in ("ep", "pp", "tp"))
 INHERITS = re.compile(r"^from (transformers\.models|\.\.\w+)\.\S*modeling_", re.MULTILINE)
 """From another model, whose names are not seen here."""
+ASSIGNED = re.compile(r"\bself\.(\w+)\s*(?::[^=\n]+)?=(?!=)")
 
 
 class PlanNamesNothing(Rule):
@@ -53,11 +56,8 @@ class PlanNamesNothing(Rule):
         """Look for the last name of every entry in the modeling file: this one, or the one beside a configuration."""
         if "_plan" not in facts.text:
             return
-        file = facts.path.with_name(facts.path.name.replace("configuration_", "modeling_"))
-        if not file.name.startswith("modeling_") or not facts.disk.exists(file):
-            return
-        text = facts.text if file == facts.path else facts.disk.text(file)
-        if INHERITS.search(text):
+        file, text = _modeling(facts)
+        if not text or INHERITS.search(text):
             return
         for cls in facts.classes.values():
             for key in (key for name in PLANS for plan in cls.assigned.get(name, []) for key in _keys(plan)):
@@ -65,6 +65,21 @@ class PlanNamesNothing(Rule):
                 elsewhere = re.sub(rf"([\"']){re.escape(str(key.value))}\1", "", text)  # a plan does not prove itself
                 if name.isidentifier() and not re.search(rf"(?<![\w-]){name}(?!\w)", elsewhere):
                     yield self.at(facts, key, entry=str(key.value), name=name, file=file.name)
+
+    def propose(self, facts: Facts, node: ast.AST) -> Iterator[Edit]:
+        """Name what the modeling file gives a name that is spelled most like it."""
+        assert isinstance(node, ast.Constant)
+        known = sorted(set(ASSIGNED.findall(_modeling(facts)[1])))
+        edit = respelled(facts, node, str(node.value).rpartition(".")[2], known)
+        yield from () if edit is None else (edit,)
+
+
+def _modeling(facts: Facts) -> tuple[Path, str]:
+    """The modeling file that a plan in this file is about, and its text, which is empty where there is none."""
+    file = facts.path.with_name(facts.path.name.replace("configuration_", "modeling_"))
+    if not file.name.startswith("modeling_") or not facts.disk.exists(file):
+        return file, ""
+    return file, facts.text if file == facts.path else facts.disk.text(file)
 
 
 def _keys(plan: ast.expr) -> Iterator[ast.Constant]:

@@ -7,10 +7,9 @@ from hfspeed.example import Example
 from hfspeed.lint.compiled import runs, served
 from hfspeed.lint.facts import Facts
 from hfspeed.lint.finding import Edit, Finding
+from hfspeed.lint.lines import without
 from hfspeed.lint.nodes import walk
-from hfspeed.lint.rewrite import replaced
 from hfspeed.lint.rule import Rule
-from hfspeed.refusal import Place
 
 TALK = frozenset({"breakpoint", "print"})
 
@@ -47,23 +46,7 @@ class PrintInForward(Rule):
 
     def propose(self, facts: Facts, node: ast.AST) -> Iterator[Edit]:
         """Take the statement away where it is one of several and alone on its lines."""
-        for block in _blocks(facts.tree):
-            for statement in block:
-                if not isinstance(statement, ast.Expr) or statement.value is not node:
-                    continue
-                place = facts.span(statement)
-                last_line = place.end_line or place.line
-                before = facts.lines[place.line - 1][: place.column - 1].strip()
-                rest = facts.lines[last_line - 1][(place.end_column or 1) - 1 :].strip()
-                if len(block) == 1:
-                    yield replaced(facts, statement, "pass")
-                elif not before and (not rest or rest.startswith("#")):
-                    yield Edit(Place(place.file, place.line, 1, last_line + 1, 1), "")
-
-
-def _blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
-    for node in walk(tree):
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(node, name, None)
-            if isinstance(block, list):
-                yield block
+        for statement in walk(facts.tree):
+            if isinstance(statement, ast.Expr) and statement.value is node:
+                edit = without(facts, statement)
+                yield from () if edit is None else (edit,)

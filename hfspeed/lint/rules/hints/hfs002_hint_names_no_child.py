@@ -7,7 +7,9 @@ from hfspeed.example import Example
 from hfspeed.hints.truth import help_for
 from hfspeed.lint.classes import ENDS, ClassFacts
 from hfspeed.lint.facts import Facts
-from hfspeed.lint.finding import Finding, Severity
+from hfspeed.lint.finding import Edit, Finding, Severity
+from hfspeed.lint.lines import respelled
+from hfspeed.lint.nodes import walk
 from hfspeed.lint.rule import Rule
 from hfspeed.lint.said import hints_in
 
@@ -53,6 +55,13 @@ class HintNamesNoChild(Rule):
                 if name.split(".")[0] not in (children or ()):
                     words = {"role": role, "child": name, "cls": cls.name, "kind": kind}
                     yield self.at(facts, node, **words, help=help_for(name, _modules(facts, cls)))
+
+    def propose(self, facts: Facts, node: ast.AST) -> Iterator[Edit]:
+        """Name the child that is spelled most like it."""
+        cls = next(cls for cls, _, call in hints_in(facts) if node in walk(call))
+        if isinstance(node, ast.Constant):
+            edit = respelled(facts, node, node.value.split(".")[0], sorted(_modules(facts, cls)))
+            yield from () if edit is None else (edit,)
 
 
 def _names(call: ast.Call) -> Iterator[tuple[str, ast.expr, str]]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from hfspeed.example import Example
 from hfspeed.lint.facts import Facts
-from hfspeed.lint.finding import Finding
+from hfspeed.lint.finding import Edit, Finding
+from hfspeed.lint.lines import undecorated, without
 from hfspeed.lint.nodes import walk
 from hfspeed.lint.rule import Rule
 from hfspeed.lint.said import hints_in
@@ -52,6 +53,24 @@ class UnusedHint(Rule):
             own = set(map(id, walk(cls.node)))
             if not any(_names(node, cls.name) for node in walk(facts.tree) if id(node) not in own):
                 yield self.at(facts, call, cls=cls.name, kind=kind)
+
+    def mend(self, facts: Facts, node: ast.AST) -> Iterator[Edit]:
+        """Take the hint away, and the import of its name where nothing else needs it."""
+        assert isinstance(node, ast.Call)
+        edit = undecorated(facts, node)
+        if edit is not None:
+            yield edit
+            for statement in facts.tree.body:
+                if isinstance(statement, ast.ImportFrom) and _only_for(facts, statement, node):
+                    gone = without(facts, statement)
+                    yield from () if gone is None else (gone,)
+
+
+def _only_for(facts: Facts, statement: ast.ImportFrom, call: ast.Call) -> bool:
+    """Whether ``statement`` imports the one name that ``call`` calls and nothing else reads."""
+    if not isinstance(call.func, ast.Name) or [one.asname or one.name for one in statement.names] != [call.func.id]:
+        return False
+    return not any(_names(node, call.func.id) for node in walk(facts.tree) if node is not call.func)
 
 
 def _names(node: ast.AST, name: str) -> bool:
