@@ -14,6 +14,7 @@ from hfspeed.lint.engine import Scan, read, scan
 
 MANY = 48
 BATCH = 16
+FEW = 4
 
 
 def scans(files: Sequence[Path], disk: Disk, cache: Cache) -> dict[Path, Scan]:
@@ -40,12 +41,12 @@ def _all(files: Sequence[Path]) -> list[Scan]:
 
 
 def _batch(files: Sequence[Path]) -> list[Scan]:
-    with _no_interruptions():
+    with _no_interruptions(collect=len(files) > FEW):
         return [scan(read(file)) for file in files]
 
 
 @contextmanager
-def _no_interruptions() -> Iterator[None]:
+def _no_interruptions(*, collect: bool) -> Iterator[None]:
     """Without the collector of cycles, which would walk every tree again and again; a batch bounds what it leaves."""
     running = gc.isenabled()
     gc.disable()
@@ -54,4 +55,5 @@ def _no_interruptions() -> Iterator[None]:
     finally:
         if running:
             gc.enable()
-        gc.collect()
+        if collect:
+            gc.collect()

@@ -22,7 +22,7 @@ from hfspeed.lint.report import FORMATS, report
 from hfspeed.lint.run import Request, run
 
 EVERYTHING = {"preview": True, "unsafe-fixes": True}
-COMMAND = 25  # one in so many goes through the command itself
+COMMAND = 100  # one in so many goes through the command itself
 
 
 @dataclass

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import random
 import re
 import tokenize
+import warnings
 from collections.abc import Callable
 
 PIECES = [
@@ -130,8 +132,36 @@ def truncated(text: str, chance: random.Random) -> str:
     return text[:at] if chance.random() < 0.7 else text[at:]
 
 
+def grafted(text: str, chance: random.Random) -> str:
+    """An expression or a statement is another one of the file, is gone, or stands twice; it mostly parses then."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return text
+    kind = chance.choice((ast.expr, ast.expr, ast.stmt))
+    found = [node for node in nodes if isinstance(node, kind) and text.isascii()]
+    if len(found) < 2:
+        return text
+    into, other = (_span(text, one) for one in chance.sample(found, 2))
+    if kind is ast.expr:
+        return f"{text[: into[0]]}({text[other[0] : other[1]]}){text[into[1] :]}"
+    what = chance.choice(("pass", text[into[0] : into[1]], text[other[0] : other[1]].split("\n", 1)[0]))
+    again = text[into[0] : into[1]] if chance.random() < 0.3 and "\n" not in text[into[0] : into[1]] else ""
+    return f"{text[: into[0]]}{what}{'; ' if again else ''}{again}{text[into[1] :]}"
+
+
+def _span(text: str, node: ast.AST) -> tuple[int, int]:
+    """Where a node stands in a text of ASCII alone."""
+    starts = [0, *(one.end() for one in re.finditer("\n", text))]
+    at = starts[getattr(node, "lineno", 1) - 1] + getattr(node, "col_offset", 0)
+    return at, starts[getattr(node, "end_lineno", 1) - 1] + getattr(node, "end_col_offset", 0)
+
+
 KINDS: list[Callable[[str, random.Random], str]] = [
-    cut, doubled, put_in, renamed, renamed, tokens, tokens, lines, deep, unicode, truncated,
+    cut, doubled, put_in, renamed, tokens, tokens, lines, deep, unicode, truncated,
+    renamed, renamed, renamed, grafted, grafted, grafted, grafted, grafted, grafted,
 ]  # fmt: skip
 
 
@@ -158,7 +188,7 @@ def encoded(text: str, chance: random.Random) -> bytes:
 
 def mutated(text: str, chance: random.Random) -> bytes:
     """``text`` with one to eight things broken."""
-    for _ in range(chance.choice((1, 1, 2, 3, 5, 8))):
+    for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 5))):
         text = chance.choice(KINDS)(text, chance)
     return encoded(text, chance)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hfspeed.lint.rules import rules
 
 ROOT = Path(__file__).resolve().parents[2]
-LINES = (20, 60, 120, 250)
+LINES = (20, 60, 120)
 
 
 class Seed(NamedTuple):
@@ -39,16 +39,16 @@ class Seeds:
         self.shipped = sorted(home.glob("*/modeling_*.py")) if home is not None else []
 
     def one(self, chance: random.Random) -> Seed:
-        """A seed: an example or a whole model half of the time, else pieces of a file of transformers."""
+        """A seed: an example or a whole model more than half of the time, else pieces of a file of transformers."""
         kind = chance.random()
-        if kind < 0.15 or not self.shipped:
+        if kind < 0.4 or not self.shipped:
             return chance.choice(self.examples)
-        if kind < 0.5:
+        if kind < 0.55:
             return chance.choice(self.models)
         text = chance.choice(self.shipped).read_text("utf-8")
         if kind < 0.8:
             return Seed(_classes(text, chance))
-        if kind < 0.98:
+        if kind < 0.99:
             lines = text.split("\n")
             start = chance.randrange(len(lines))
             return Seed("\n".join(lines[start : start + chance.choice(LINES)]))

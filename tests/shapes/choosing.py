@@ -44,6 +44,7 @@ OF_GROUPS = """\
         kept = torch.zeros_like(groups).scatter(1, groups.argmax(-1, keepdim=True), 1.0)
         weights, chosen = (scores * kept.repeat_interleave(2, -1)).topk(2, dim=-1)
 """
+FORWARD = "def forward(self, stream):"
 TOLD = (("HFS301", "info", FOUND),)
 
 
@@ -66,7 +67,7 @@ SHAPES = {
         (LIST, LIST + '        self.register_buffer("bias", torch.linspace(-1.0, 1.0, 4))\n'),
         (SCORES, "        scores = self.gate(flat).sigmoid()\n"),
         (CHOICE, CORRECTED),
-    ), (*TOLD, ("HFS501", "warning", 'self.register_buffer("bias", torch.linspace(-1.0, 1.0, 4))'))),
+    ), TOLD),
     "8e softmax of the chosen": Shape(mixture(
         (SCORES, "        scores = self.gate(flat)\n"), (SHARE, "        weights = weights.softmax(-1)\n"),
     ), TOLD),
@@ -75,7 +76,7 @@ SHAPES = {
     ), TOLD),
     "8g weighed before": Shape(mixture(
         (LOOP, "            result.index_add_(0, rows, expert(flat[rows] * weights[rows, column, None]))\n"),
-    ), TOLD),
+    ), (*TOLD, ("HFS302", "info", FORWARD), ("HFS801", "warning", FORWARD))),
     "8h a shared one with a gate": Shape(mixture(
         (LIST, LIST + "        self.shared = Expand(config)\n"
                       "        self.shared_gate = nn.Linear(config.width, 1, bias=False)\n"),
@@ -83,7 +84,10 @@ SHAPES = {
     ), TOLD),
     "8i dropped when full": Shape(mixture(
         (f"{FOUND}\n", f"{FOUND}\n            rows, column = rows[:3], column[:3]\n"),
-    ), (("HFS301", "error", FOUND),), served=False),
+    ), (
+        ("HFS301", "warning", FOUND), ("HFS801", "error", FORWARD),
+        ("HFS801", "error", "class PlainForCausalLM(PlainPreTrainedModel, GenerationMixin):"),
+    ), served=False),
     "8k dense at first": Shape({
         **mixture(), USED: "self.expand = Expand(config) if layer_idx == 0 else Mixture(config)",
     }, TOLD),

@@ -33,6 +33,8 @@ BEFORE = "        self.before = Scale(config.width, config.epsilon)"
 QUERIES = "        query = self.wq(stream).reshape(batch, tokens, -1, size)\n"
 LATER = "        query = self.query_scale(query).transpose(1, 2)\n"
 
+TWICE = "gated = passed * opened + torch.tanh(self.w4(stream)) * opened"
+
 SHAPES = {
     "6a the first half is activated": Shape(unit("a, b = self.w1(stream).chunk(2, dim=-1); gated = F.silu(a) * b")),
     "6b the second half is activated": Shape(unit("a, b = self.w1(stream).chunk(2, dim=-1); gated = a * F.silu(b)")),
@@ -40,16 +42,18 @@ SHAPES = {
     "6d clamped": Shape(unit(
         "a, b = self.w1(stream).chunk(2, dim=-1); a, b = a.clamp(max=1.0), b.clamp(-1.0, 1.0); "
         "gated = (b + 1) * (a * torch.sigmoid(a * 1.702))"
-    )),
+    ), (("HFS401", "warning", "def forward(self, stream):"),)),
     "6e a lambda": Shape({
         "        opened = F.silu(opened)\n": "        opened = self.act(opened)\n",
         MADE: f"{MADE}        self.act = lambda x: F.gelu(x, approximate='tanh')\n",
-    }),
-    "6f one gate for two": Shape({
+    }, (("HFS213", "warning", "gated = passed * opened"),)),
+    "6f one gate for two": Shape({  # which is read twice
         MADE: f"{MADE}        self.w4 = nn.Linear(config.width, config.inner, bias=False)\n",
-        "        gated = passed * opened\n": "        gated = passed * opened + torch.tanh(self.w4(stream)) * opened\n",
-    }),
-    "6g one has biases": Shape({MADE: MADE.replace("inner, bias=False", "inner", 1)}),
+        "        gated = passed * opened\n": f"        {TWICE}\n",
+    }, (("HFS213", "warning", TWICE),)),
+    "6g one has biases": Shape(
+        {MADE: MADE.replace("inner, bias=False", "inner", 1)}, (("HFS208", "warning", "passed = self.w3(stream)"),)
+    ),
     "7a a weight": Shape({END: END.replace("(1.0 + self.offset)", "self.offset"), AROUND: ONES}),
     "7c a power": Shape({ROOT: "        y = y * ((y * y).mean(dim=-1, keepdim=True) + self.epsilon).pow(-0.5)\n"}),
     "7e before the cast": Shape({END: "        return y.to(x.dtype) * (1.0 + self.offset)"}),
@@ -64,9 +68,10 @@ SHAPES = {
         NORM: "def forward(self, x, gate=None):",
         END: "        y = y if gate is None else y * F.silu(gate)\n" + END,
         "self.expand(self.between(stream))": "self.expand(self.between(stream, stream))",
-    }, (("HFS216", "info", "def forward(self, x, gate=None):"),)),
+    }),
     "7i a further number": Shape(
-        {END: "        return (y * (1.0 + self.offset)).to(x.dtype) * 0.7"}
+        {END: "        return (y * (1.0 + self.offset)).to(x.dtype) * 0.7"},
+        (("HFS216", "info", "def forward(self, x):"),),
     ),
     "7j numbers differ": Shape({BEFORE: "        self.before = Scale(config.width, 0.1 * (1 + layer_idx))"}),
     "7k outside of the root": Shape(

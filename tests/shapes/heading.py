@@ -45,8 +45,9 @@ SHAPES = {
     }),
     "9g tied": Shape({WHERE: f"{WHERE}\n{MAP}"}, config={"tie_word_embeddings": True}),
     "9g tied by a list": Shape(
-        {WHERE: f"{WHERE}\n{LIST}"}, (("HFS502", "error", LIST.strip()),), mended=True, served=False,
-        config={"tie_word_embeddings": True},
+        {WHERE: f"{WHERE}\n{LIST}"},
+        (("HFS502", "error", LIST.strip()), ("HFS804", "error", "self.post_init()")),
+        mended=True, served=False, config={"tie_word_embeddings": True},
     ),
     "9h a loud table": Shape({TABLE: TABLE.replace("nn.Embedding", "LoudEmbedding"), "class PlainModel(": LOUD}),
 }  # fmt: skip

@@ -90,7 +90,7 @@ def oddly(one: str) -> list[str]:
 FUNCTIONAL = "F.linear(stream, self.{0}.weight, self.{0}.bias)"
 SHAPES = {
     "3a query key value": Shape(packed(SPLIT)),
-    "3b thirds of each head": Shape(packed(PER_HEAD), config=EVEN),
+    "3b thirds of each head": Shape(packed(PER_HEAD), told("HFS214", PER_HEAD.partition("\n")[0]), config=EVEN),
     "3c groups of key heads": Shape(packed(GROUPED)),
     "3d key value query": Shape(packed(
         SPLIT.replace("query, key, value = self", "key, value, query = self").replace(
@@ -123,12 +123,14 @@ SHAPES = {
         {**through("mixer.{0}(stream)"), "        batch, tokens, _ = stream.shape\n        size":
          "        mixer = self\n        batch, tokens, _ = stream.shape\n        size"},
     ),
-    "4g in a dictionary": Shape(DICTIONARY),
+    "4g in a dictionary": Shape(DICTIONARY, told("HFS211", *(
+        line.replace(f"self.w{name}", f'self.parts["{name}"]') for line, name in ((VALUE, "v"), (QUERY, "q"))
+    ))),
     "5a in a branch": Shape(BRANCHES),
-    "5a values that are keys": Shape(SAME),
+    "5a values that are keys": Shape(SAME, told("HFS214", KEY)),
     "5b another name for the stream": Shape({
         f"{FORWARD}, tokens, _ = stream": f"{FORWARD}, tokens, _ = x".replace("self, stream", "self, x"),
         "self.wv(stream)": "self.wv(x)", "self.wk(stream)": "self.wk(x)", "self.wq(stream)": "self.wq(x)",
     }),
-    "5 written in between": Shape(WRITTEN, told("HFS206", KEY)),
+    "5 written in between": Shape(WRITTEN, told("HFS205", VALUE)),
 }  # fmt: skip
