@@ -7,7 +7,6 @@ reaches the linter, which waits for a while, reads one JSON answer, and tells wh
 from __future__ import annotations
 
 import json
-import linecache
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from hfspeed.lint.facts import Facts
 from hfspeed.lint.finding import Finding
 from hfspeed.lint.rule import lent
 from hfspeed.lint.rules import by_reason, find
+from hfspeed.lint.shown import line
 from hfspeed.refusal import Place, Reason, Refusal
 
 CHILD = ("-m", "hfspeed.planner.findings")
@@ -122,7 +122,7 @@ def _ended(place: Place) -> Place:
     """With an end: what names none goes to the end of its line."""
     if place.end_line is not None:
         return place
-    length = len(linecache.getline(place.file, place.line).rstrip())
+    length = len(line(place.file, place.line).rstrip())
     return replace(place, end_line=place.line, end_column=max(length + 1, place.column))
 
 

@@ -22,8 +22,8 @@ class Disk:
 
         Raises:
             OSError: it is not there, or not a file.
-            SyntaxError: its encoding is declared and unknown.
-            UnicodeDecodeError: it is not in its encoding.
+            SyntaxError, LookupError: its encoding is declared, and unknown or none for texts.
+            UnicodeError: it is not in its encoding.
         """
         if path in self.changed:
             return self.changed[path]

@@ -42,7 +42,7 @@ def read(path: Path, disk: Disk | None = None) -> Facts | Finding:
     disk = disk or Disk()
     try:
         text = disk.text(path)
-    except (SyntaxError, UnicodeDecodeError, LookupError, OSError) as error:
+    except (SyntaxError, UnicodeError, LookupError, OSError) as error:
         return _unreadable(path, str(error))
     return parse(text, path, disk)
 

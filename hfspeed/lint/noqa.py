@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hfspeed.lint.disk import Disk
+from hfspeed.lint.engine import read
+from hfspeed.lint.facts import Facts
 from hfspeed.lint.finding import Finding
 from hfspeed.lint.ignores import directives
 
@@ -16,10 +18,11 @@ def add_noqa(findings: Iterable[Finding], disk: Disk) -> list[Finding]:
     left = []
     for finding in findings:
         path = Path(finding.place.file)
-        if path.suffix != ".py" or not disk.exists(path) or not disk.mendable(path):
+        facts = read(path, disk) if path.suffix == ".py" and disk.exists(path) and disk.mendable(path) else None
+        if not isinstance(facts, Facts):
             left.append(finding)
             continue
-        text = disk.text(path)
+        text = facts.text
         silenced = next((new for new in _attempts(text, finding) if _means_the_same(text, new, finding)), None)
         if silenced is None:
             left.append(finding)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from hfspeed.lint.mend import mend
 from hfspeed.lint.scans import scans
 from hfspeed.lint.settings import Settings
 from hfspeed.lint.settled import settled
+from hfspeed.lint.shown import remember
 
 STDIN = "-"
 
@@ -105,7 +105,7 @@ def _files(subject: str, request: Request, outcome: Outcome) -> list[Path]:
     file = Path(request.stdin_filename)
     text = (request.stdin or "").replace("\r\n", "\n").replace("\r", "\n")
     outcome.disk.changed[file] = text
-    linecache.cache[str(file)] = (len(text), None, text.splitlines(keepends=True), str(file))  # for reports
+    remember(str(file), text)
     return [file]
 
 

@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from hfspeed.errors import UsageError
+from hfspeed.lint.config import Configuration
 from hfspeed.lint.discover import files_in
+from hfspeed.lint.disk import Disk
 from hfspeed.lint.engine import check, read
 from hfspeed.lint.finding import Finding
+from hfspeed.lint.noqa import add_noqa
+from hfspeed.lint.report import FORMATS, report
+from hfspeed.lint.run import Request, run
 from hfspeed.lint.settings import choose
 
 
@@ -77,3 +82,14 @@ def test_rules_are_chosen_by_code_prefix_and_name() -> None:
     assert choose(["ALL"], ["all"]) == []
     with pytest.raises(UsageError, match="no rule is called 'HFX'"):
         choose([], ["HFX"])
+
+
+@pytest.mark.parametrize("encoding", ["rot13", "hex", "utf-16", "utf-32", "utf-7", "cp65001", "no-such-thing", "idna"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_encoding_that_a_file_is_not_in_is_told(encoding: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "modeling_x.py"
+    file.write_bytes(f"# -*- coding: {encoding} -*-\nx = '\xe9'\n".encode("latin-1"))
+    outcome = run(Request((str(file),), Configuration(isolated=True)))
+    assert [one.code for one in outcome.findings] == ["HFS001"]
+    assert report(name)(outcome.findings, outcome.files).plain
+    assert add_noqa(outcome.findings, Disk()) == outcome.findings

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
 from hfspeed.lint.finding import Finding
+from hfspeed.lint.shown import forget, line
 
 
 def relative(file: str) -> str:
@@ -18,12 +18,12 @@ def relative(file: str) -> str:
 
 def fingerprints(findings: Sequence[Finding]) -> list[str]:
     """One per finding: of rule, file, message and the line's text, and of which one it is among equals."""
-    linecache.checkcache()
+    forget()
     seen: dict[str, int] = {}
     found = []
     for finding in findings:
-        line = linecache.getline(finding.place.file, finding.place.line).strip()
-        said = "\0".join((finding.code, relative(finding.place.file), finding.message, line))
+        written = line(finding.place.file, finding.place.line).strip()
+        said = "\0".join((finding.code, relative(finding.place.file), finding.message, written))
         seen[said] = seen.get(said, 0) + 1
         found.append(sha256(f"{said}\0{seen[said]}".encode()).hexdigest()[:32])
     return found

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Sequence
 
 from rich.text import Text
 
 from hfspeed.lint.finding import Finding
 from hfspeed.lint.report.concise import STYLES, headline
+from hfspeed.lint.shown import forget, line
 
 
 def full(findings: Sequence[Finding], files: Sequence[str]) -> Text:  # noqa: ARG001
     """Every finding as a paragraph: headline, the line with carets, cost, help."""
-    linecache.checkcache()
+    forget()
     return Text("\n\n").join(_paragraph(finding) for finding in findings)
 
 
@@ -28,7 +28,7 @@ def _paragraph(finding: Finding) -> Text:
 def _frame(finding: Finding) -> list[Text]:
     """The blamed line with carets below it; nothing when the file has no such line."""
     place = finding.place
-    source = linecache.getline(place.file, place.line).rstrip("\n")
+    source = line(place.file, place.line)
     if not source.strip():
         return []
     shown = source.expandtabs(4)

@@ -79,7 +79,10 @@ def _modeling(facts: Facts) -> tuple[Path, str]:
     file = facts.path.with_name(facts.path.name.replace("configuration_", "modeling_"))
     if not file.name.startswith("modeling_") or not facts.disk.exists(file):
         return file, ""
-    return file, facts.text if file == facts.path else facts.disk.text(file)
+    try:
+        return file, facts.text if file == facts.path else facts.disk.text(file)
+    except (OSError, SyntaxError, UnicodeError, LookupError):
+        return file, ""
 
 
 def _keys(plan: ast.expr) -> Iterator[ast.Constant]:

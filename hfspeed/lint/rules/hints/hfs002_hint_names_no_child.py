@@ -60,7 +60,7 @@ class HintNamesNoChild(Rule):
         """Name the child that is spelled most like it."""
         cls = next(cls for cls, _, call in hints_in(facts) if node in walk(call))
         if isinstance(node, ast.Constant):
-            edit = respelled(facts, node, node.value.split(".")[0], sorted(_modules(facts, cls)))
+            edit = respelled(facts, node, str(node.value).split(".")[0], sorted(_modules(facts, cls)))
             yield from () if edit is None else (edit,)
 
 
