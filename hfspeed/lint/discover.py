@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
@@ -27,20 +28,24 @@ def files_in(path: Path, configuration: Configuration | None = None) -> list[Pat
     if not path.is_dir():
         raise UsageError(f"{path} does not exist; name a file, a folder or a model")
     settings = configuration.of(path)
-    if settings.force_exclude and _forced(path, settings):
+    left_out = _forced(path, settings)
+    if settings.force_exclude and left_out:
         return []
-    return sorted(_walk(path, configuration, _above(path) if settings.respect_gitignore else ()))
+    above = _above(path) if settings.respect_gitignore and not left_out else ()
+    return sorted(_walk(path, configuration, above, path if left_out else None))
 
 
-def _walk(folder: Path, configuration: Configuration, ignored: Specs) -> Iterator[Path]:
+def _walk(folder: Path, configuration: Configuration, ignored: Specs, top: Path | None) -> Iterator[Path]:
+    """All below ``folder``; patterns are told from ``top`` where that was named although a pattern leaves it out."""
     settings = configuration.of(folder)
+    settings = replace(settings, root=top) if top is not None else settings
     ignored += _own(folder) if settings.respect_gitignore else ()
     for entry in folder.iterdir():
         whole = entry.is_dir()
         if settings.excluded(entry, folder=whole) or _ignored(entry, ignored, folder=whole):
             continue
         if whole and not entry.is_symlink() and not (entry / "pyvenv.cfg").exists():
-            yield from _walk(entry, configuration, ignored)
+            yield from _walk(entry, configuration, ignored, top)
         elif entry.suffix == ".py" and not entry.name.startswith(".") and entry.is_file():
             yield entry
 

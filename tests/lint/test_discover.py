@@ -46,5 +46,12 @@ def test_what_is_named_is_looked_at_unless_forced(tmp_path: Path) -> None:
     named = tmp_path / "build" / "b.py"
     (tmp_path / "hfspeed.toml").touch()
     assert files_in(named) == [named]
+    assert files_in(tmp_path / "build") == [named]  # also what lies below a folder that was named
+    lay(tmp_path, "build/lib/c.py", "build/lib/build/d.py", "build/.hidden/e.py")
+    assert files_in(tmp_path / "build" / "lib") == [tmp_path / "build" / "lib" / "c.py"]
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text("build/\n")
+    assert files_in(tmp_path / "build" / "lib") == [tmp_path / "build" / "lib" / "c.py"]
+    assert files_in(tmp_path) == []
     assert files_in(named, Configuration({"force-exclude": True})) == []
     assert files_in(tmp_path / "build", Configuration({"force-exclude": True})) == []
