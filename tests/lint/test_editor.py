@@ -124,3 +124,16 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
         disk.write()
     assert file.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == [file.name]
+
+
+def test_every_address_is_a_page() -> None:
+    """The pages are made when the documentation is built, which fails if one is missing from the site."""
+    pytest.importorskip("mkdocs")
+    from mkdocs.config import load_config
+    from mkdocs.structure.files import Files
+
+    root = Path(__file__).parents[2]
+    config = load_config(str(root / "mkdocs.yml"))
+    files = config.plugins.on_files(Files([]), config=config)
+    pages = {config.site_url + file.url for file in files}
+    assert {f"{DOCS}/{rule.code}/" for rule in rules()} <= pages
