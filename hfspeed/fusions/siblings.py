@@ -101,6 +101,7 @@ class SiblingLinears(Fusion):
             sizes=tuple(part.out_features for part in parts),
             bias=parts[0].bias,
             split=parts[0].name in m.site.split,
+            segments=tuple(cut for part in parts for cut in m.site.segments.get(part.name, ())),
         )
 
     def note(self, m: Match) -> str:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from hfspeed.recurrence import Kernel, Unsupported, named, told_by
+from hfspeed.hints.hint import Hint, read
+from hfspeed.recurrences import Kernel, Unsupported, kernel_of, named, told_by
 
 MARKER = "use_kernel_func_from_hub_with_fallback"
 """transformers' decorator: the function is the plain twin of a library's kernel, whose name is the first argument."""
@@ -56,6 +57,8 @@ def stateful(function: Any) -> Kernel | None:
 @functools.lru_cache(maxsize=4096)
 def _stateful(function: FunctionType) -> Kernel | None:
     plain = inspect.unwrap(function)
+    if (hint := said_of(function)) is not None:
+        return kernel_of(dict(hint.names)["kind"])
     code = getattr(plain, "__code__", None)
     arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
     return named(_marked(plain) or "") or named(plain.__name__) or told_by(arguments)
@@ -77,6 +80,11 @@ def _marked(function: Callable[..., Any]) -> str | None:
             if name == MARKER and isinstance(mark.args[0], ast.Constant):
                 return str(mark.args[0].value)
     return None
+
+
+def said_of(function: Any) -> Hint | None:
+    """The hint above a function, under whatever was put around it."""
+    return next((hint for hint in read(inspect.unwrap(function)) if hint.kind == "recurrence"), None)
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,10 +133,15 @@ def _through(function: FunctionType, leaf: Callable[..., Any], *, method: bool) 
 
 
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a function's arguments, in order, without ``self``."""
+    """The names of a function's arguments, in order, without ``self``; ``a=q`` where a hint says that it is ``q``."""
     parameters = inspect.signature(inspect.unwrap(function)).parameters.values()
     names = [p.name for p in parameters if p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL}]
-    return tuple(names[1:] if names[:1] == ["self"] else names)
+    hint = said_of(function)
+    said = dict(hint.names) if hint is not None else {}
+    roles = {name: role for role, name in said.items()}
+    found = [f"{name}={roles[name]}" if roles.get(name, name) != name else name for name in names]
+    found = found[1:] if names[:1] == ["self"] else found
+    return (*found, f"return={said['returns']}") if said else tuple(found)
 
 
 def _quick(function: FunctionType, called: Callable[..., Any]) -> Callable[..., Any]:

@@ -36,8 +36,8 @@ class Hint:
         return dict(self.names).get(role)
 
 
-def read(cls: type) -> tuple[Hint, ...]:
-    """The hints said of ``cls`` itself, in the order they were applied: the lowest decorator first.
+def read(cls: object) -> tuple[Hint, ...]:
+    """The hints said of ``cls`` itself, a class or a function, in the order they were applied: the lowest first.
 
     A subclass does not inherit them. A hint from a vendored copy has a class of its own, so each is read by its fields.
     """

@@ -9,7 +9,7 @@ from hfspeed.lint.classes import ClassFacts
 from hfspeed.lint.facts import Facts
 from hfspeed.lint.nodes import walk
 
-KINDS = frozenset({"attention", "decoder_layers", "experts", "gated_mlp", "norm"})
+KINDS = frozenset({"attention", "decoder_layers", "experts", "gated_mlp", "norm", "recurrence"})
 MODULES = ("hfspeed", "hfspeed.hints", "hfspeed_hints")
 
 

@@ -17,7 +17,7 @@ from hfspeed.pattern.edit import Change, changed
 from hfspeed.pattern.site import Site, recovered_of
 from hfspeed.plan import Recurrence
 from hfspeed.plan.settings import shown
-from hfspeed.recurrence import Bound, Kernel, Unsupported
+from hfspeed.recurrences import Bound, Kernel, Unsupported
 from hfspeed.refusal import Reason, Refusal, Refused
 
 WANTED = "recurrence"

@@ -15,6 +15,7 @@ from hfspeed.graph.positions import Span
 from hfspeed.graph.record import Call
 from hfspeed.pattern.edit import Change, changed
 from hfspeed.plan import Op
+from hfspeed.plan.segments import Segment
 from hfspeed.refusal import Place, Reason, Refusal, Refused
 from hfspeed.source import Recovered, recover
 
@@ -36,6 +37,7 @@ class Site:
         read: names of the module's own parameters that other code reads.
         methods: other methods of the class that are rewritten, by name.
         regroup: rows of packed projections are put in another order even where they could be split as they are.
+        segments: how those of ``split`` are split that are packed.
     """
 
     call: Call
@@ -48,6 +50,7 @@ class Site:
     read: frozenset[str] = frozenset()
     methods: dict[str, str] = field(default_factory=dict)
     regroup: bool = False
+    segments: dict[str, tuple[Segment, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in self.graph.nodes:  # one recording may be looked at several times

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hfspeed.plan import paths, rows, shares
-from hfspeed.plan.ops import Attention, Column, Embed, Experts, Head, Heads, Keep, Norm, Op, Row, Stacked, Whole
+from hfspeed.plan.ops import Attention, Column, Embed, Experts, Head, Heads, Keep, Norm, Op, Row, Share, Stacked, Whole
 from hfspeed.plan.plan import Plan
 
 LINEAR = (Column, Row, Whole, Stacked, Heads)
@@ -70,6 +70,8 @@ def _slots(op: Op) -> list[tuple[str, int | None]]:
             held = (*op.up, op.down, *op.up_bias, *([op.down_bias] if op.down_bias else []))
             numbers = list(range(op.count)) if op.apart else [None]
             return [(f"{op.path}.{name}", number) for name in held for number in numbers]
+        case Share():
+            return [(op.path, None)] if op.stored else []
         case Embed():
             return [(f"{op.path}.weight", None)]
         case Norm():

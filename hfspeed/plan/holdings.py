@@ -115,7 +115,7 @@ def holdings(plan: Plan, sources: Sources, layout: Layout, *, kernel_heads: tupl
         for ranks in _alike(plan, layout):
             numbers, weights, reads, kinds = _weights(owned[stage], size_of, layout, ranks[0])
             cache, windowed = _cache(ops, layout, item, kernel_heads)
-            state, history = _states(ops, sources)
+            state, history = _states(ops, sources, layout.ranks)
             layers = places.cuts[stage] if stage < len(places.cuts) else (0, 0)
             found.append(
                 Holding(stage, ranks, layers, numbers, weights, reads, cache, windowed, state, history, sent, kinds)
@@ -217,14 +217,14 @@ def _cache(
     return every, tuple(sorted(windows.items()))
 
 
-def _states(ops: Iterable[Op], sources: Sources) -> tuple[int, int]:
+def _states(ops: Iterable[Op], sources: Sources, ranks: int) -> tuple[int, int]:
     """Bytes per sequence, and bytes per token of the longest sequence."""
     item = BITS[sources.dtype] // 8
     state = history = 0
     for op in ops:
         if isinstance(op, Recurrence):
             element = max(item, 4) if op.kind in sources.exact else item
-            state += op.calls * -(-math.prod(op.state) * element // ALIGNMENT) * ALIGNMENT
+            state += op.calls * -(-math.prod(shares.own_state(op, ranks)) * element // ALIGNMENT) * ALIGNMENT
         if isinstance(op, History):
             state += ALIGNMENT
             history += sum(_wide(told) * ELEMENT for told in op.inputs if told != "none")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from hfspeed.errors import PlanError
-from hfspeed.plan import paths, shares
+from hfspeed.plan import paths, segments, shares
 from hfspeed.plan.filling import destinations
 from hfspeed.plan.linears import taken
 from hfspeed.plan.ops import (
@@ -25,6 +25,7 @@ from hfspeed.plan.ops import (
     Recurrence,
     Rotary,
     Row,
+    Share,
     Stacked,
     Whole,
 )
@@ -116,7 +117,9 @@ def division(plan: Plan, ranks: int) -> Iterator[str]:
         return
     yield from key_widths(plan, ranks)
     for op in plan.ops:
-        if isinstance(op, Column) and (op.units < 1 or op.outputs % op.units):
+        if told := _cut_badly(op):
+            yield f"{op.path} {told}"
+        elif isinstance(op, Column) and (op.units < 1 or op.outputs % op.units):
             yield f"{op.path} has {op.outputs} outputs, which {op.units} units do not divide"
         elif isinstance(op, Heads | Attention) and (op.kv_heads < 1 or op.heads % op.kv_heads):
             yield f"{op.path} has {op.heads} heads, which {op.kv_heads} key heads do not divide"
@@ -125,6 +128,22 @@ def division(plan: Plan, ranks: int) -> Iterator[str]:
         elif not shares.divides(op, ranks):
             able = ", ".join(str(number) for number in shares.workable(op))
             yield f"{op.path} cannot be split over {ranks} ranks ({counts(op)}); it can over {able}"
+
+
+def _cut_badly(op: Op) -> str:
+    """What is wrong with segments: they must be of equal blocks, and as long as what they are segments of."""
+    found = getattr(op, "segments", ())
+    wanted = {
+        Column: lambda one: one.outputs,
+        Stacked: lambda one: sum(one.sizes),
+        Local: lambda one: one.whole,
+        Recurrence: lambda one: one.state[0],
+    }.get(type(op))
+    if any(size < 1 or units < 1 or size % units for size, units in found):
+        return "has segments that are not of equal blocks"
+    if found and wanted is not None and segments.rows(found) != wanted(op):
+        return f"has segments of {segments.rows(found)}, expected {wanted(op)}"
+    return ""
 
 
 def key_widths(plan: Plan, ranks: int) -> Iterator[str]:
@@ -245,7 +264,8 @@ def _splits(op: Op) -> bool:
 
 
 def _of_ranks(op: Op) -> bool:
-    joins = isinstance(op, Row | Local) or (isinstance(op, Norm | Keep) and op.units > 0)
+    joins = isinstance(op, Row | Local | Share) or (isinstance(op, Norm | Keep) and op.units > 0)
+    joins = joins or (isinstance(op, Recurrence) and bool(op.segments))
     return joins or _splits(op) or (isinstance(op, Attention) and op.split)
 
 
@@ -257,6 +277,8 @@ def _scope(op: Op) -> str:
 def counts(op: Op) -> str:
     """What of an op ranks have to divide, in words."""
     match op:
+        case Recurrence(segments=cut) | Share(segments=cut) | Column(segments=cut) | Stacked(segments=cut) if cut:
+            return "blocks of " + ", ".join(f"{size} / {units}" for size, units in cut)
         case Column(units=units) | Norm(units=units) | Keep(units=units):
             return f"{units} units"
         case Row(inputs=inputs):

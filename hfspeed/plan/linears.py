@@ -5,17 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hfspeed.plan.rows import Run
+from hfspeed.plan.segments import Segment
 
 
 @dataclass(frozen=True)
 class Column:
-    """A linear whose outputs are split over the ranks, in ``units`` equal blocks that stay together."""
+    """A linear whose outputs are split over the ranks, in ``units`` equal blocks that stay together.
+
+    A packed one has ``segments``: each is split by itself, in blocks of its own or not at all.
+    """
 
     path: str
     inputs: int
     outputs: int
     bias: bool
     units: int
+    segments: tuple[Segment, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class Stacked:
     it returns the parts side by side) and ``name_sizes`` (the parts' widths on this rank).
     With ``split`` each part is split over the ranks by itself; otherwise every rank holds it all.
     ``parts`` are child names; one name with several sizes is a packed projection kept as one, and ``rows`` is
-    then the order in which its rows are held (none: as they are).
+    then the order in which its rows are held (none: as they are). ``segments`` are those of all parts, one behind the
+    other, where a part is not split as one.
     """
 
     path: str
@@ -65,6 +71,7 @@ class Stacked:
     bias: bool
     split: bool
     rows: tuple[Run, ...] = ()
+    segments: tuple[Segment, ...] = ()
 
 
 @dataclass(frozen=True)

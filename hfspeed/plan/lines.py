@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
-from hfspeed.plan import rows, shares
+from hfspeed.plan import rows, segments, shares
 from hfspeed.plan.ops import (
     OPS,
     Attention,
@@ -26,16 +26,17 @@ from hfspeed.plan.ops import (
     Recurrence,
     Rotary,
     Row,
+    Share,
     Stacked,
     Whole,
 )
 
-BIAS, SPLIT, ROWS = "bias?", "split?whole", "rows {rows}"
+BIAS, SPLIT, ROWS, CUT = "bias?", "split?whole", "rows {rows}", "segments {segments}"
 PHRASES: dict[type, tuple[str, ...]] = {
-    Column: ("{inputs} -> {outputs}", "{units} units", BIAS),
+    Column: ("{inputs} -> {outputs}", "{units} units", CUT, BIAS),
     Row: ("{inputs} -> {outputs}", BIAS),
     Whole: ("{inputs} -> {outputs}", BIAS, "by {matrix}", "plus {vector}", "turned?", "wide?"),
-    Stacked: ("{parts}", "{inputs} -> {sizes}", ROWS, BIAS, SPLIT),
+    Stacked: ("{parts}", "{inputs} -> {sizes}", ROWS, CUT, BIAS, SPLIT),
     Heads: (
         "{parts}",
         "{inputs} -> {heads} x {head_size} + {kv_heads} x {head_size} + {kv_heads} x {value_size}",
@@ -82,11 +83,12 @@ PHRASES: dict[type, tuple[str, ...]] = {
         "apart?",
     ),
     History: ("from all of {inputs}", "to {gives}"),
-    Recurrence: ("{kind}", "state {state}", "{calls} calls", "of {parameters}", "with {settings}", "pair?"),
+    Recurrence: ("{kind}", "state {state}", "{calls} calls", "of {parameters}", "with {settings}", "pair?", CUT),
     Embed: ("{vocab} x {size}", "scale {scale}"),
     Head: ("{vocab} x {size}", BIAS),
     Keep: ("as written", "{units} units", "outside of graphs {gives}"),
-    Local: ("{whole}",),
+    Share: ("dimension {dim}", CUT, "stored?computed"),
+    Local: ("{whole}", CUT),
 }
 """``{field}`` is a field. A word before ``?`` is a flag that is told when set (``bias``), or when not set, by the word
 behind (``whole``). A phrase is left out where all its fields have their defaults."""
@@ -151,7 +153,9 @@ def placement(op: Op, ranks: int) -> str:
     """What one of ``ranks`` ranks holds, in words; empty where there is nothing to hold."""
     match op:
         case Column():
-            return f"{op.inputs} -> {op.outputs // ranks}"
+            return f"{op.inputs} -> {_of(shares.rows_of(op, 0, ranks))}"
+        case Share() | Recurrence() if op.segments:
+            return _of_states(op, ranks)
         case Row():
             return f"{op.inputs // ranks} -> {op.outputs}, summed"
         case Stacked(split=True):
@@ -159,21 +163,33 @@ def placement(op: Op, ranks: int) -> str:
         case Heads(split=True):
             return f"{op.inputs} -> {_sum(shares.widths(op, ranks))}{_repeated(op.kv_heads, ranks)}"
         case Attention(split=True):
-            own = [stop - start for start, stop in (shares.span(n, 0, ranks) for n in (op.heads, op.kv_heads))]
-            return ", ".join(f"{n} {name}{'s' * (n > 1)}" for n, name in zip(own, ("head", "key head"), strict=True))
+            return _heads(op, ranks)
         case Norm() | Keep() if op.units:
             return "gathered for it"
         case Experts():
             return f"{op.count} experts of {op.inner // ranks}, summed"
-        case Embed():
-            return f"{-(-op.vocab // ranks)} rows, summed"
-        case Head():
-            return f"{-(-op.vocab // ranks)} rows, gathered"
+        case Embed() | Head():
+            return f"{-(-op.vocab // ranks)} rows, {'gathered' if isinstance(op, Head) else 'summed'}"
         case Local():
-            return str(shares.span(op.whole, 0, ranks)[1])
+            return str(shares.counted(op, 0, ranks))
         case Gated() | Rotary() | Positions() | Norm(weight="none"):
             return ""
     return "all of it"
+
+
+def _heads(op: Attention, ranks: int) -> str:
+    own = [stop - start for start, stop in (shares.span(n, 0, ranks) for n in (op.heads, op.kv_heads))]
+    return ", ".join(f"{n} {name}{'s' * (n > 1)}" for n, name in zip(own, ("head", "key head"), strict=True))
+
+
+def _of_states(op: Share | Recurrence, ranks: int) -> str:
+    if isinstance(op, Recurrence):
+        return "state " + " x ".join(map(str, shares.own_state(op, ranks)))
+    return f"{_of(shares.rows_of(op, 0, ranks))} of {segments.rows(op.segments)}"
+
+
+def _of(spans: Iterable[shares.Span]) -> int:
+    return sum(stop - start for start, stop in spans)
 
 
 def _sum(sizes: tuple[int, ...]) -> str:
@@ -206,7 +222,7 @@ def _usual(cls: type, known: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown(value: object) -> str:
     if isinstance(value, tuple) and value and isinstance(value[0], tuple):
-        return " + ".join(rows.shown(run) for run in value)
+        return " + ".join(rows.shown(run) if len(run) == 3 else f"{run[0]}:{run[1]}" for run in value)
     if isinstance(value, tuple):
         return " + ".join(str(item) for item in value)
     return repr(value) if isinstance(value, float) else str(value)
@@ -246,7 +262,8 @@ def _value(hint: Any, text: str) -> Any:
     if "tuple" in told:
         parts = text.split(" + ")
         if "tuple[tuple" in told:
-            return tuple(rows.read(part) for part in parts)
+            runs = "int, int, int" in told
+            return tuple(rows.read(part) if runs else tuple(map(int, part.split(":"))) for part in parts)
         if "tuple[float" in told:
             return tuple(float(part) for part in parts)
         return tuple(int(part) for part in parts) if "int" in told else tuple(parts)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hfspeed.plan.linears import Column, Heads, Row, Stacked, Whole
+from hfspeed.plan.segments import Segment
+from hfspeed.plan.state_ops import History, Recurrence, Share
 
 __all__ = [
     "OPS",
@@ -32,6 +34,7 @@ __all__ = [
     "Recurrence",
     "Rotary",
     "Row",
+    "Share",
     "Stacked",
     "Table",
     "Whole",
@@ -201,52 +204,23 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class Recurrence:
-    """A stateful function of the tokens, which the module at ``path`` calls as ``name``; each sequence has a state.
-
-    ``kind`` is what it computes; ``state`` is the shape of one sequence's state, and ``calls`` how many of them there
-    are, because the call is run so often in a step. ``parameters`` are the names of its arguments, in order;
-    ``settings`` the plain values it was called with, each as ``name=value``. ``pair``: a result comes with ``None``
-    where a final state would be.
-    """
-
-    path: str
-    name: str
-    kind: str
-    state: tuple[int, ...]
-    parameters: tuple[str, ...]
-    settings: tuple[str, ...] = ()
-    calls: int = 1
-    pair: bool = False
-
-
-@dataclass(frozen=True)
-class History:
-    """A module that mixes tokens in a way that nobody knows; it is run on all tokens of a sequence at every step.
-
-    ``inputs`` are the tensors it is called with, in order, and ``gives`` its results: ``1xTx64``, where ``T`` counts
-    the tokens, or ``none`` for what does not follow them. What follows them is kept for every sequence.
-    """
-
-    path: str
-    inputs: tuple[str, ...]
-    gives: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Local:
-    """An integer attribute of the module at ``path`` that counts split things: each rank has its share."""
+    """An integer attribute of the module at ``path`` that counts split things: each rank has its share.
+
+    Where it counts things of several kinds, ``segments`` say how each is split.
+    """
 
     path: str
     attribute: str
     whole: int
+    segments: tuple[Segment, ...] = ()
 
 
 Op = (
     Column | Row | Whole | Stacked | Heads | Gated | Norm | Rotary | Positions | Attention | Recurrence | History
-    | Experts | Embed | Head | Keep | Local
+    | Experts | Embed | Head | Keep | Share | Local
 )  # fmt: skip
 OPS: tuple[type, ...] = (
     Column, Row, Whole, Stacked, Heads, Gated, Norm, Rotary, Positions, Attention, Recurrence, History,
-    Experts, Embed, Head, Keep, Local,
+    Experts, Embed, Head, Keep, Share, Local,
 )  # fmt: skip

@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hfspeed.plan import paths, shares
+from hfspeed.plan import paths, segments, shares
 from hfspeed.plan.filling import LINEAR
-from hfspeed.plan.ops import Attention, Column, Embed, Experts, Head, Heads, Keep, Norm, Op, Row, Stacked
+from hfspeed.plan.ops import Attention, Column, Embed, Experts, Head, Heads, Keep, Norm, Op, Row, Share, Stacked
 from hfspeed.plan.plan import Plan
 from hfspeed.plan.weights import Weight
 
 ROWS = 64
 """Token tables are made longer until this, and the number of ranks, divide their rows."""
-HOLDERS = (*LINEAR, Embed, Head, Norm, Experts, Keep)
+HOLDERS = (*LINEAR, Embed, Head, Norm, Experts, Keep, Share)
 """Ops that parameters belong to by their path."""
 
 
@@ -55,6 +55,8 @@ def share(op: Op | None, weight: Weight, layout: Layout, rank: int) -> Shares:
     """What ``rank`` has of a tensor that goes to ``op``."""
     ranks = layout.ranks
     match op:
+        case Column(segments=cut) | Share(segments=cut) if cut:
+            return Fraction(segments.count(cut, ranks), segments.rows(cut)), Fraction(1)
         case Column():
             return Fraction(1, ranks), Fraction(1)
         case Row():

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hfspeed.plan.ops import Attention, Column, Experts, Heads, Keep, Local, Norm, Op, Row, Stacked
+from hfspeed.plan import segments
+from hfspeed.plan.ops import (
+    Attention,
+    Column,
+    Experts,
+    Heads,
+    Keep,
+    Local,
+    Norm,
+    Op,
+    Recurrence,
+    Row,
+    Share,
+    Stacked,
+)
+from hfspeed.plan.segments import Segment, Span, span
 
-Span = tuple[int, int]
-"""A half-open range of rows, units or layers: ``(start, stop)``."""
-
-
-def span(whole: int, rank: int, ranks: int) -> Span:
-    """The own share of ``whole`` equal things; more ranks than things means that several ranks hold the same one.
-
-    Raises:
-        ValueError: neither number divides the other.
-    """
-    if whole % ranks == 0:
-        own = whole // ranks
-        return rank * own, (rank + 1) * own
-    if whole and ranks % whole == 0:
-        own = rank * whole // ranks
-        return own, own + 1
-    raise ValueError(f"{whole} cannot be shared out over {ranks} ranks: neither divides the other")
+__all__ = ["Segment", "Span", "span"]
 
 
 def vocabulary(vocab: int, rank: int, ranks: int) -> Span:
@@ -42,6 +41,8 @@ def part_spans(op: Stacked | Heads, rank: int, ranks: int) -> tuple[Span, ...]:
     """The rows of each part that ``rank`` holds, counted from the start of that part."""
     if not op.split:
         return tuple((0, width) for width in parts(op))
+    if isinstance(op, Stacked) and op.segments:
+        raise ValueError(f"{op.path}: a rank holds several ranges of a part")
     if isinstance(op, Stacked):
         return tuple(span(size, rank, ranks) for size in op.sizes)
     query, key = span(op.heads, rank, ranks), span(op.kv_heads, rank, ranks)
@@ -52,9 +53,46 @@ def part_spans(op: Stacked | Heads, rank: int, ranks: int) -> tuple[Span, ...]:
     )
 
 
+def part_pieces(op: Stacked | Heads, rank: int, ranks: int) -> tuple[tuple[Span, ...], ...]:
+    """The rows of each part that ``rank`` holds, as ranges counted from the start of that part."""
+    if isinstance(op, Stacked) and op.segments:
+        return tuple(segments.own(part, rank, ranks) for part in segments.parted(op.segments, op.sizes))
+    return tuple((one,) for one in part_spans(op, rank, ranks))
+
+
+def rows_of(op: Column | Share, rank: int, ranks: int) -> tuple[Span, ...]:
+    """The rows that ``rank`` holds of what is split along one dimension."""
+    parts_of = op.segments if op.segments or isinstance(op, Share) else ((op.outputs, op.units),)
+    return segments.own(parts_of, rank, ranks)
+
+
+def own_ranges(op: Op | None, part: int | None, rank: int, ranks: int) -> tuple[tuple[Span, ...], int]:
+    """What ``rank`` picks of a tensor that is split segment by segment, and along which dimension; else nothing."""
+    if ranks == 1:
+        return (), 0
+    match op:
+        case Share():
+            return rows_of(op, rank, ranks), op.dim
+        case Column() if op.segments:
+            return rows_of(op, rank, ranks), 0
+        case Stacked() if op.segments:
+            return part_pieces(op, rank, ranks)[part or 0], 0
+    return (), 0
+
+
+def counted(op: Local, rank: int, ranks: int) -> int:
+    """What the attribute says on ``rank``."""
+    return sum(stop - start for start, stop in segments.own(op.segments or ((op.whole, op.whole),), rank, ranks))
+
+
+def own_state(op: Recurrence, ranks: int) -> tuple[int, ...]:
+    """The shape of a state on one rank."""
+    return (segments.count(op.segments, ranks), *op.state[1:]) if op.segments else op.state
+
+
 def widths(op: Stacked | Heads, ranks: int) -> tuple[int, ...]:
     """The widths of the parts on one rank: what ``name_sizes`` promises."""
-    return tuple(stop - start for start, stop in part_spans(op, 0, ranks))
+    return tuple(sum(stop - start for start, stop in part) for part in part_pieces(op, 0, ranks))
 
 
 def head_sizes(op: Heads) -> tuple[int, int, int]:
@@ -81,6 +119,11 @@ def experts(count: int, rank: int, ranks: int) -> Span:
 def divides(op: Op, ranks: int) -> bool:
     """Whether ``op`` can be built on this many ranks."""
     match op:
+        case Recurrence(segments=parts_of) | Share(segments=parts_of) if parts_of:
+            finest = isinstance(op, Share) or segments.units(parts_of) % ranks == 0
+            return finest and all(_either(units, ranks) for _, units in parts_of)
+        case Column(segments=parts_of) | Stacked(split=True, segments=parts_of) | Local(segments=parts_of) if parts_of:
+            return all(_either(units, ranks) for _, units in parts_of)
         case Column(units=units):
             return units % ranks == 0
         case Row(inputs=inputs):

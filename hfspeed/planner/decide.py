@@ -16,11 +16,14 @@ from hfspeed.planner.asked import from_cache, otherwise
 from hfspeed.planner.blame import blamed
 from hfspeed.planner.declared import disagreements
 from hfspeed.planner.draft import draft
-from hfspeed.planner.hinted import false_hints
+from hfspeed.planner.full_size import share_stops
+from hfspeed.planner.hinted import false_hints, false_recurrences
 from hfspeed.planner.judge import judge
 from hfspeed.planner.layers import layers_needed
 from hfspeed.planner.load import Subject
 from hfspeed.planner.mismatch import Mismatch
+from hfspeed.planner.mixers import mixers as stateful_mixers
+from hfspeed.planner.mixers import refused as stays_whole
 from hfspeed.planner.mixing import mixers
 from hfspeed.planner.own_attention import differs
 from hfspeed.planner.prove import prove
@@ -53,6 +56,8 @@ def _decide(subject: Subject) -> Plan:
     if lies := false_hints(full, first):
         raise RefusedError(subject.name, lies)
     small, verdicts = _small(subject, full, first)
+    if lies := false_recurrences(small):
+        raise RefusedError(subject.name, lies)
     if others := other_ways(full.recording, small.recording) or long_rows(small):
         raise RefusedError(subject.name, others)
     proven, proofs = _prove(subject, small, verdicts)
@@ -233,4 +238,20 @@ def _covered(full: Study, verdicts: Verdicts, proven: Plan) -> Plan:
             told = Refusal("fusion", Reason.CANNOT_RUN, found, call.path, place_of(call))
             verdicts.known[key(call)] = Verdict(fused=False, split=False, refusal=told)
         plan, _ = draft(full, verdicts)
+    return _fitting(full, verdicts, plan)
+
+
+def _fitting(full: Study, verdicts: Verdicts, plan: Plan) -> Plan:
+    """The large plan without shares of mixers that do not run at full size, whatever they did at a small one."""
+    seen: set[Key] = set()
+    for path, mixer in stateful_mixers(full).items():
+        kind = key(mixer.call)
+        split = any(isinstance(op, Recurrence) and op.segments and op.path == path for op in plan.ops)
+        if not split or kind in seen:
+            continue
+        seen.add(kind)
+        if why := share_stops(full, plan, path):
+            refusal = stays_whole(mixer, f"at full size a share of it does not run: {why}")
+            verdicts.known[kind] = replace(verdicts.of(mixer.call), split=False, refusal=refusal)
+            plan, _ = draft(full, verdicts)
     return plan

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from hfspeed.axes import pipeline, tensor
-from hfspeed.axes.tensor import Block
+from hfspeed.axes import pipeline
 from hfspeed.fusions.bare import BareMatrix
 from hfspeed.graph.linear import shape_of
 from hfspeed.graph.nodes import linears
@@ -22,7 +20,7 @@ from hfspeed.pattern.probe import CannotProbe
 from hfspeed.pattern.recurrence import recurrences
 from hfspeed.pattern.replacement import place_of
 from hfspeed.pattern.site import Site
-from hfspeed.plan import Attention, Heads, History, Local, Norm, Op, Plan, Recurrence, Stacked
+from hfspeed.plan import Attention, Heads, History, Local, Op, Plan, Recurrence, Stacked
 from hfspeed.plan.linears import taken
 from hfspeed.plan.paths import below
 from hfspeed.planner import rewrites
@@ -31,6 +29,7 @@ from hfspeed.planner.forwards import by_hand, forwards
 from hfspeed.planner.leaves import Splits, as_written, ends, kept
 from hfspeed.planner.mixing import history
 from hfspeed.planner.readers import owners_read, read_by_others
+from hfspeed.planner.splits import split
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.switches import active
 from hfspeed.planner.verdicts import Verdicts, key
@@ -53,7 +52,7 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
     _replacements(work)
     _recurrences(work)
     whole = _closed(work)
-    splits = _splits(work)
+    splits = split(work)
     _fusions(work, splits)
     rewrites.shapes(work)
     rewrites.masks(work)
@@ -142,70 +141,6 @@ def _recurrences(work: Draft) -> None:
         work.ops += found
 
 
-def _splits(work: Draft) -> Splits:
-    """Gather what the verdicts let split; attention through which no share passes is whole on every rank."""
-    columns: dict[str, int] = {}
-    rows: set[str] = set()
-    gathered: dict[str, int] = {}
-    attending: set[str] = set()
-    local: list[Op] = []
-    shaped: dict[str, set[int]] = {}
-    for call in work.calls():
-        view = tensor.across(call, work.study.recording)
-        block = tensor.block(view)
-        if block is None or key(call) in work.verdicts.histories:
-            continue
-        work.blocks[call.path], work.views[call.path] = block, view
-        verdict = work.verdicts.of(view)
-        if not verdict.split:
-            work.refusals += [verdict.refusal.at(call.path)] if verdict.refusal else []
-            continue
-        columns |= block.columns
-        rows |= set(block.rows)
-        gathered |= block.gathered
-        attending |= block.attends
-        local += [_local(call, name) for name in verdict.local]
-        if verdict.widths:
-            shaped |= {owner: _divided(work, block) for owner in owners(view)}
-    attention = {op.path for op in work.ops if isinstance(op, Attention)}
-    work.tensor = work.verdicts.tensor and (attention <= attending or bool(columns))
-    if not work.tensor:
-        columns, rows, gathered, local, shaped = {}, set(), {}, [], {}
-    work.shaped = shaped
-    work.ops = [_shared(op, attending if work.tensor else set(), gathered) for op in work.ops] + local
-    return Splits(columns, frozenset(rows), gathered)
-
-
-def _divided(work: Draft, block: Block) -> set[int]:
-    """Numbers that ranks divide in a block: heads, and what all columns give."""
-    found: set[int] = set()
-    for path in block.columns:
-        if shape := shape_of(work.study.model.get_submodule(path)):
-            found.add(shape.outputs)
-    for op in work.ops:
-        if isinstance(op, Attention) and op.path in block.attends:
-            found |= {op.heads, op.heads * op.value_size}
-    return found
-
-
-def owners(view: Call) -> list[str]:
-    """The paths of a module and of the children whose graphs are part of its own."""
-    return list(dict.fromkeys([view.path, *(node.meta.get("owner", view.path) for node in view.graph.nodes)]))
-
-
-def _local(call: Call, name: str) -> Local:
-    """The attribute ``name`` of the called module, or of a child in it."""
-    child, _, attribute = name.rpartition(".")
-    whole = getattr(call.module.get_submodule(child), attribute)
-    return Local(".".join(part for part in (call.path, child) if part), attribute, int(whole))
-
-
-def _shared(op: Op, attending: set[str], gathered: dict[str, int]) -> Op:
-    if isinstance(op, Attention):
-        return replace(op, split=op.path in attending)
-    return replace(op, units=gathered.get(op.path, 0)) if isinstance(op, Norm) else op
-
-
 def _fusions(work: Draft, splits: Splits) -> None:
     fusions, split = active().fusions, below(splits.columns)
     read, taken_over = below(read_by_others(work.calls())), {op.path for op in work.ops} | splits.gathered.keys()
@@ -214,7 +149,8 @@ def _fusions(work: Draft, splits: Splits) -> None:
             continue
         if change := work.study.by_hand.get(call.path):
             by_hand(work.sites.setdefault(call.path, Site(call)), change)
-        bare = call.path not in taken_over and shape_of(call.module) is None
+        inside = any(call.path.startswith(f"{path}.") for path in work.mixed)  # whose tensors are cut already
+        bare = call.path not in taken_over and shape_of(call.module) is None and not inside
         if not linears(call.graph) and not (bare and any(map(is_product, call.graph.nodes))):
             continue
         verdict = work.verdicts.of(call)
@@ -227,6 +163,7 @@ def _fusions(work: Draft, splits: Splits) -> None:
         before = len(site.ops)
         site.split, site.regroup = names, verdict.regroup
         site.read = frozenset(read.get(call.path, ()))
+        site.segments = {name: cut for name in names if (cut := splits.segments.get(site.below(name)))}
         for fusion in (one for one in fusions if one.name not in verdict.without):
             if (key(call), fusion.name) not in work.verdicts.barred and (bare or not isinstance(fusion, BareMatrix)):
                 apply(fusion, site)

@@ -7,13 +7,17 @@ from typing import Any
 
 import torch
 
+from hfspeed.emit import emitted
+from hfspeed.errors import PlanError
 from hfspeed.graph.record import Call
 from hfspeed.graph.tensors import tensors
+from hfspeed.plan import Plan
 from hfspeed.plan.styles import generic
 from hfspeed.planner.build import eager
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
 from hfspeed.planner.study import Study
 from hfspeed.planner.verdicts import key
+from hfspeed.reference.build import build
 from hfspeed.reference.styles import split
 
 
@@ -103,3 +107,18 @@ def _fresh(value: Any) -> Any:
     if isinstance(value, torch.Tensor | tuple | list | bool | int | float | str | slice | None):
         return value
     return None
+
+
+def share_stops(full: Study, plan: Plan, path: str) -> str:
+    """Why a share of the module at ``path`` does not run as planned, on two ranks at full size; empty if it does."""
+    call = full.recording.calls[path]
+    try:
+        with torch.no_grad():
+            built = build(
+                plan, full.model, emitted(plan), ranks=2, group=Shapes(2), under=path, strict=False
+            ).get_submodule(path)
+            found = built(*map(_fresh, call.args), **{name: _fresh(value) for name, value in call.kwargs.items()})
+    except (*AUTHOR_ERRORS, PlanError) as error:
+        return told(error)
+    wanted, given = (next((tuple(one.shape) for one in tensors(every)), ()) for every in (call.output, found))
+    return "" if wanted == given else f"it gives {given}, not {wanted}"

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import torch
+from torch.fx.node import map_arg
+
+from hfspeed.graph.exact import Exact
+from hfspeed.graph.nodes import value_of
 from hfspeed.graph.record import Call
+from hfspeed.graph.stateful import is_stateful, kernel_at, parameters_of, said_of
 from hfspeed.hints import truth
 from hfspeed.hints.hint import Hint, read
 from hfspeed.plan import Attention, Experts, Heads, Keep, Norm, Plan, Stacked
 from hfspeed.planner.study import Study
+from hfspeed.planner.witness import distance
+from hfspeed.reference.run import first
 from hfspeed.refusal import Reason, Refusal
+
+APART = 1e-8
+"""The relative error, in float64, from which numbers are other numbers."""
 
 
 def false_hints(study: Study, plan: Plan) -> tuple[Refusal, ...]:
@@ -23,6 +34,27 @@ def false_hints(study: Study, plan: Plan) -> tuple[Refusal, ...]:
                 found.setdefault((call.cls, hint), lie)
     told = tuple(r for r in plan.refusals if r.reason is Reason.FALSE_HINT)
     return (*found.values(), *told)
+
+
+def false_recurrences(study: Study) -> tuple[Refusal, ...]:
+    """Every hint above a function of a small real model that computes something else than is said of it."""
+    found: dict[Hint, Refusal] = {}
+    for call in study.recording.calls.values():
+        for node in call.graph.nodes:
+            hint = said_of(node.target) if node.op == "call_function" and is_stateful(node) else None
+            kernel = kernel_at(node) if hint is not None else None
+            if hint is None or kernel is None:
+                continue
+            args, keywords = (map_arg(part, value_of) for part in (node.args, node.kwargs))
+            with Exact():
+                bound = kernel.bind(parameters_of(node.target), args, keywords)
+                like = kernel.like(bound.operands)
+                empty = torch.zeros(like.shape[0], *kernel.state(bound.operands), dtype=torch.float64)
+                ours, theirs = kernel.run(bound.operands, bound.settings, empty)[0], first(value_of(node))
+            if ours.shape != theirs.shape or distance(theirs, ours) > APART:
+                name = node.target.__name__
+                found[hint] = truth.untrue(hint, name, f"`{name}` computes something else than {kernel.kind}")
+    return tuple(found.values())
 
 
 def _untrue(hint: Hint, call: Call, plan: Plan) -> Refusal | None:

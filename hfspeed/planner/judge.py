@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, islice
 from types import CodeType
 
 from torch import nn
@@ -13,18 +13,24 @@ from torch import nn
 from hfspeed.emit import emitted
 from hfspeed.errors import PlanError
 from hfspeed.graph.linear import shape_of
+from hfspeed.graph.nodes import is_linear
 from hfspeed.graph.record import Call
+from hfspeed.graph.stateful import is_stateful
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, Plan
 from hfspeed.planner.draft import draft
+from hfspeed.planner.full_size import Shapes
 from hfspeed.planner.mismatch import Mismatch
+from hfspeed.planner.mixers import COST, Fits, changing, guesses, mixers
 from hfspeed.planner.prove import prove_module
 from hfspeed.planner.study import Study
 from hfspeed.planner.verdicts import Key, Verdict, Verdicts, key
 from hfspeed.planner.work import Draft
+from hfspeed.reference.build import build
 from hfspeed.refusal import Reason, Refusal
 
-_TRIES = 12
+_TRIES, _SHAPES = 12, 2048
+"""Modules that are compared, and those that are only asked whether shapes agree."""
 APART = ("rotary", "bare")
 """Fusions that rest on what a module is given, which only running it shows; it is tried without them."""
 
@@ -40,11 +46,12 @@ def judge(study: Study, barred: frozenset[tuple[Key, str]] = frozenset()) -> Ver
     plan, work = draft(study, verdicts)
     for path in _order(work):
         call = work.views.get(path, study.recording.calls[path])
+        call = mixers(study)[path].call if path in work.mixed else call
         if key(call) in verdicts.known or (work.stages and path == work.stages.decoder) or path in study.positions:
             continue  # what is handed a value of ours is judged with the whole
         verdict = _unfused(study, verdicts, plan, call) if path in work.sites else Verdict()
         verdicts.known[key(call)] = verdict
-        if path in work.blocks and work.tensor:
+        if work.tensor and (path in work.blocks or path in work.mixed):
             verdicts.known[key(call)] = _whole(study, verdicts, work, call)
     return verdicts
 
@@ -53,7 +60,9 @@ def _order(work: Draft) -> list[str]:
     """Paths to judge as they ran; those that look into children come last, when these have been judged."""
     calls = work.study.recording.calls
     order = {path: number for number, path in enumerate(calls)}
-    return sorted({*work.blocks, *work.sites}, key=lambda p: (work.views.get(p, calls[p]) is not calls[p], order[p]))
+    return sorted(
+        {*work.blocks, *work.sites, *work.mixed}, key=lambda p: (work.views.get(p, calls[p]) is not calls[p], order[p])
+    )
 
 
 def _unfused(study: Study, verdicts: Verdicts, plan: Plan, call: Call) -> Verdict:
@@ -78,23 +87,56 @@ def _whole(study: Study, verdicts: Verdicts, work: Draft, call: Call) -> Verdict
     """Do shares pass through the module on two ranks, perhaps with some of its integers divided?"""
     start = verdicts.known[key(call)]
     first: Exception | None = None
-    guesses = list(_guesses(work, call))
-    tries = [replace(start, local=names) for names in guesses]
-    # what costs more change is tried later; with all integers divided first, as most often they all count heads
-    tries += [replace(start, local=names, widths=True) for names in guesses]
-    tries += [replace(start, regroup=True, local=names) for names in guesses]
+    tries = _numbers(study, verdicts, work, call) if call.path in work.mixed else _tries(work, call, start)
     for verdict in tries:
-        verdicts.known[key(call)] = verdict
-        plan, _ = draft(study, verdicts)
-        try:
-            _run(study, plan, call, 2)
-        except (Mismatch, PlanError) as error:
-            first = first or error
-        else:
-            return verdict
+        if (error := _apart(study, verdicts, call, verdict)) is None:
+            return _needed(study, verdicts, call, verdict) if verdict.counts else verdict
+        first = first or error
     found = f"its shares do not add up to the whole on 2 ranks: {first}"
+    found += f"; {COST}" if call.path in work.mixed else ""
     refusal = _refusal("tensor", Reason.MIXES_SPLIT, found, call)
     return replace(start, split=False, local=(), refusal=start.refusal or refusal)
+
+
+def _tries(work: Draft, call: Call, start: Verdict) -> list[Verdict]:
+    """What may let shares through; what costs more change is tried later."""
+    # with all integers divided first, as most often they all count heads
+    locals_ = list(_guesses(work, call))
+    tries = [replace(start, local=names) for names in locals_]
+    tries += [replace(start, local=names, widths=True) for names in locals_]
+    return tries + [replace(start, regroup=True, local=names) for names in locals_]
+
+
+def _numbers(study: Study, verdicts: Verdicts, work: Draft, call: Call) -> Iterator[Verdict]:
+    """Which integers of a module with states count what, as far as shapes agree; some verdict in any case."""
+    start, made = verdicts.known[key(call)], work.mixed[call.path]
+    plan, _ = draft(study, verdicts)
+    model = build(plan, study.model, emitted(plan), ranks=2, group=Shapes(2), under=call.path, strict=False)
+    fits = Fits(study.recording.calls[call.path], made, model.get_submodule(call.path))
+    named = {name: value for child in _looked_into(call) for name, value in _integers(call.module, child)}
+    found = (one for one in islice(guesses(named, made), _SHAPES) if fits(one["counts"]))
+    some = list(islice(found, _TRIES)) or [next(guesses(named, made))]
+    yield from (replace(start, **one) for one in some)
+
+
+def _apart(study: Study, verdicts: Verdicts, call: Call, verdict: Verdict) -> Exception | None:
+    """How the module on two ranks differs from the author's under a verdict."""
+    verdicts.known[key(call)] = verdict
+    plan, _ = draft(study, verdicts)
+    try:
+        _run(study, plan, call, 2)
+    except (Mismatch, PlanError) as error:
+        return error
+    return None
+
+
+def _needed(study: Study, verdicts: Verdicts, call: Call, verdict: Verdict) -> Verdict:
+    """The verdict without integers that happen to equal a number of shares, and can stay what they are."""
+    for name in changing(dict(verdict.counts), mixers(study)[call.path]):
+        counts = tuple(entry for entry in verdict.counts if entry[0] != name)
+        fewer = replace(verdict, local=tuple(one for one in verdict.local if one != name), counts=counts)
+        verdict = fewer if _apart(study, verdicts, call, fewer) is None else verdict
+    return verdict
 
 
 def _run(study: Study, plan: Plan, call: Call, ranks: int) -> None:
@@ -126,17 +168,24 @@ def _guesses(work: Draft, call: Call) -> Iterator[tuple[str, ...]]:
 def _looked_into(call: Call) -> list[str]:
     """The module itself, as the empty name, and the children whose graphs are part of its own."""
     start = len(call.path) + 1 if call.path else 0
-    owners = (node.meta.get("owner", call.path) for node in call.graph.nodes)
+    owners = [node.meta.get("owner", call.path) for node in call.graph.nodes]
+    if any(map(is_stateful, call.graph.nodes)):  # grouped norms and the like count their groups
+        owners += [str(node.target) for node in call.graph.nodes if node.op == "call_module" and not is_linear(node)]
     return list(dict.fromkeys(["", *(owner[start:] for owner in owners)]))
 
 
 def _counts(module: nn.Module, child: str, sizes: set[int]) -> Iterator[str]:
     """Integers of ``child`` that its code reads and that are one of ``sizes``."""
+    yield from (name for name, value in _integers(module, child) if value in sizes)
+
+
+def _integers(module: nn.Module, child: str) -> Iterator[tuple[str, int]]:
+    """Integers of ``child`` that its code reads."""
     owner = module.get_submodule(child)
     for name in _read(type(owner)):
         value = vars(owner).get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value in sizes:
-            yield f"{child}.{name}" if child else name
+        if isinstance(value, int) and not isinstance(value, bool):
+            yield f"{child}.{name}" if child else name, value
 
 
 def _read(cls: type[nn.Module]) -> list[str]:

@@ -15,17 +15,19 @@ from hfspeed.graph.record import Call
 from hfspeed.pattern.probe import CannotProbe, row_scale
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Column, Embed, Head, Keep, Op, Row, Whole
+from hfspeed.plan.segments import Segment
 from hfspeed.planner.wrapper import name_of
 from hfspeed.refusal import Reason, Refusal
 
 
 @dataclass(frozen=True)
 class Splits:
-    """What goes over the ranks: columns with their units, rows, and gathered children with theirs."""
+    """What goes over the ranks: columns with their units and perhaps segments, rows, gathered children with units."""
 
     columns: Mapping[str, int] = field(default_factory=dict)
     rows: frozenset[str] = frozenset()
     gathered: Mapping[str, int] = field(default_factory=dict)
+    segments: Mapping[str, tuple[Segment, ...]] = field(default_factory=dict)
 
 
 def ends(model: Any, twin: Any, head: str) -> Iterator[Op]:
@@ -48,7 +50,7 @@ def linear(path: str, shape: Shape, splits: Splits) -> Op:
     """The op of one plain linear that no fusion took."""
     facts = (path, shape.inputs, shape.outputs, shape.bias)
     if path in splits.columns:
-        return Column(*facts, units=splits.columns[path])
+        return Column(*facts, units=splits.columns[path], segments=splits.segments.get(path, ()))
     return Row(*facts) if path in splits.rows else Whole(*facts)
 
 

@@ -17,7 +17,7 @@ from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.verdicts import Key, key
-from hfspeed.recurrence.history import NONE, results
+from hfspeed.recurrences.history import NONE, results
 from hfspeed.refusal import Reason, Refusal
 
 TOUCHED = 4

@@ -20,7 +20,7 @@ from hfspeed.planner.dtypes import dtype_of
 from hfspeed.planner.folder import has_weights
 from hfspeed.planner.load import Subject
 from hfspeed.planner.safetensors import Stored, stored
-from hfspeed.recurrence import kernel_of
+from hfspeed.recurrences import kernel_of
 
 NAMES: Mapping[str, str] = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3",

@@ -57,6 +57,7 @@ class Study:
         shut: classes of modules that decide by values, and so are not looked into.
         positions: changes of modules that count positions along their row.
         first_position: the number that the author gives the first token.
+        mixers: modules with states and how they may be split, once somebody has asked.
         fresh: ``model``, if it is real, as it was before it ran: what is served has never run either.
     """
 
@@ -72,6 +73,7 @@ class Study:
     positions: dict[str, list[Change]] = field(default_factory=dict)
     first_position: int = 0
     fresh: Any = None
+    mixers: dict[str, Any] | None = None
 
     @property
     def windows(self) -> frozenset[int]:

@@ -23,6 +23,7 @@ class Verdict:
         regroup: rows of a packed projection change places, because shares do not pass through as they are.
         widths: where shares are given another shape, the number that shares change is left to be found.
         without: fusions that are left out, because with them it computes something else.
+        counts: of each of ``local`` of a module with states, the names of what it may count.
     """
 
     fused: bool = True
@@ -32,6 +33,7 @@ class Verdict:
     regroup: bool = False
     widths: bool = False
     without: tuple[str, ...] = ()
+    counts: tuple[tuple[str, frozenset[str]], ...] = ()
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from hfspeed.axes.mixers import Mixing
 from hfspeed.axes.tensor import Block
 from hfspeed.graph.record import Call
 from hfspeed.pattern.site import Site
@@ -23,6 +24,7 @@ class Draft:
         blocks: how each module could be split, before verdicts.
         views: the calls that blocks were found in, some with a look into children.
         sites: the modules whose forward is rewritten.
+        mixed: modules with states that are split.
         shaped: by module, the numbers in its shapes that ranks divide.
         refusals: what was not done.
     """
@@ -34,6 +36,7 @@ class Draft:
     views: dict[str, Call] = field(default_factory=dict)
     sites: dict[str, Site] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
+    mixed: dict[str, Mixing] = field(default_factory=dict)
     shaped: dict[str, set[int]] = field(default_factory=dict)
     stages: Stages | None = None
     tensor: bool = True

@@ -29,6 +29,7 @@ from hfspeed.plan.ops import (
     Recurrence,
     Rotary,
     Row,
+    Share,
     Stacked,
     Whole,
 )
@@ -174,7 +175,18 @@ def _experts(op: Experts, site: Site) -> None:
 
 
 def _recurrence(op: Recurrence, site: Site) -> None:
-    setattr(site.root.get_submodule(op.path), op.name, Recurring(op, site.packing))
+    setattr(site.root.get_submodule(op.path), op.name, Recurring(op, site.packing, site.ranks))
+
+
+def _share(op: Share, site: Site) -> None:
+    above, _, name = op.path.rpartition(".")
+    module, spans = site.root.get_submodule(above), shares.rows_of(op, site.rank, site.ranks)
+    if op.stored:
+        mine = layers.picked(site.state[site.slots[op.path][None]], spans, op.dim)
+        site.filled.add(op.path)
+        setattr(module, name, nn.Parameter(mine) if name in module._parameters else mine)
+    else:
+        setattr(module, name, layers.picked(getattr(module, name), spans, op.dim))
 
 
 def _history(op: History, site: Site) -> None:
@@ -196,24 +208,12 @@ def _head(op: Head, site: Site) -> None:
 
 
 def _keep(op: Keep, site: Site) -> None:
-    if not op.units or site.ranks == 1:
-        return
-    module = site.root.get_submodule(op.path)
-
-    def collect(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (layers.gather(args[0], op.units, site.group), *args[1:])
-
-    def own(_: nn.Module, _args: Any, out: torch.Tensor) -> torch.Tensor:
-        return layers.keep(out, op.units, site.group)
-
-    # Hooks, so that the class and the names of its parameters stay the author's.
-    module.register_forward_pre_hook(collect)
-    module.register_forward_hook(own)
+    if op.units and site.ranks > 1:
+        layers.on_whole(site.root.get_submodule(op.path), op.units, site.group)
 
 
 def _local(op: Local, site: Site) -> None:
-    start, stop = shares.span(op.whole, site.rank, site.ranks)
-    setattr(site.root.get_submodule(op.path), op.attribute, stop - start)
+    setattr(site.root.get_submodule(op.path), op.attribute, shares.counted(op, site.rank, site.ranks))
 
 
 BUILDERS: dict[type, Callable[[Any, Site], None]] = {
@@ -233,6 +233,7 @@ BUILDERS: dict[type, Callable[[Any, Site], None]] = {
     Embed: _embed,
     Head: _head,
     Keep: _keep,
+    Share: _share,
     Local: _local,
 }
 assert set(BUILDERS) == set(OPS), "every op of the plan needs a builder"

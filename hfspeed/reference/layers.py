@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -240,3 +241,36 @@ def keep(value: torch.Tensor, units: int, group: Group) -> torch.Tensor:
     start, stop = shares.span(units, group.rank, group.size)
     block = value.shape[-1] // units
     return value[..., start * block : stop * block]
+
+
+def on_whole(module: nn.Module, units: int, group: Group) -> None:
+    """Let a module see whole values where its caller has shares, and hand on the own share of what it gives.
+
+    What is as wide as its first argument is a share as well. Hooks, so that the class and the names of its parameters
+    stay the author's.
+    """
+
+    def collect(_: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
+        wide = shared_width(args, keywords)
+
+        def whole(value: Any) -> Any:
+            shared = isinstance(value, torch.Tensor) and value.ndim and value.shape[-1] == wide
+            return gather(value, units, group) if shared else value
+
+        return tuple(map(whole, args)), {name: whole(value) for name, value in keywords.items()}
+
+    def own(_: nn.Module, _args: Any, out: torch.Tensor) -> torch.Tensor:
+        return keep(out, units, group)
+
+    module.register_forward_pre_hook(collect, with_kwargs=True)
+    module.register_forward_hook(own)
+
+
+def shared_width(args: tuple[Any, ...], keywords: dict[str, Any]) -> int:
+    """The last dimension of the first tensor."""
+    return next(int(v.shape[-1]) for v in (*args, *keywords.values()) if isinstance(v, torch.Tensor) and v.ndim)
+
+
+def picked(tensor: torch.Tensor, spans: Sequence[shares.Span], dim: int = 0) -> torch.Tensor:
+    """Some ranges of a tensor, in a tensor of their own."""
+    return torch.cat([tensor.narrow(dim, start, stop - start) for start, stop in spans], dim)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def column(op: Column, site: Site) -> None:
     """A share of the outputs."""
-    start, stop = (end * (op.outputs // op.units) for end in shares.span(op.units, site.rank, site.ranks))
-    weight = site.whole(op, "weight", op.outputs, op.inputs)[start:stop]
-    bias = site.whole(op, "bias", op.outputs)[start:stop] if op.bias else None
-    site.put(op.path, layers.Linear(weight.clone(), bias))
+    spans = shares.rows_of(op, site.rank, site.ranks)
+    weight = layers.picked(site.whole(op, "weight", op.outputs, op.inputs), spans)
+    bias = layers.picked(site.whole(op, "bias", op.outputs), spans) if op.bias else None
+    site.put(op.path, layers.Linear(weight, bias))
 
 
 def row(op: Row, site: Site) -> None:
@@ -41,11 +41,11 @@ def whole(op: Whole, site: Site) -> None:
 
 def stacked(op: Stacked | Heads, site: Site) -> None:
     """The own share of each part, side by side."""
-    wide, spans = shares.parts(op), shares.part_spans(op, site.rank, site.ranks)
+    wide, spans = shares.parts(op), shares.part_pieces(op, site.rank, site.ranks)
 
     def own(name: str, *rest: int) -> torch.Tensor:
         tensors = site.parts(op, name, tuple((width, *rest) for width in wide))
-        return torch.cat([tensor[start:stop] for tensor, (start, stop) in zip(tensors, spans, strict=True)])
+        return torch.cat([layers.picked(tensor, of) for tensor, of in zip(tensors, spans, strict=True)])
 
     above, _, name = op.path.rpartition(".")
     parent = site.root.get_submodule(above)
@@ -53,6 +53,6 @@ def stacked(op: Stacked | Heads, site: Site) -> None:
     for part in set(op.parts):
         delattr(parent, part)
     setattr(parent, name, layers.Linear(own("weight", op.inputs), own("bias") if op.bias else None))
-    setattr(parent, f"{name}_sizes", [stop - start for start, stop in spans])
+    setattr(parent, f"{name}_sizes", list(shares.widths(op, site.ranks)))
     if isinstance(op, Heads):
         setattr(parent, f"{name}_head_sizes", shares.head_sizes(op))

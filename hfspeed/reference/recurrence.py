@@ -9,24 +9,26 @@ import torch
 from torch import nn
 
 from hfspeed.plan import History, Recurrence
-from hfspeed.recurrence import kernel_of
-from hfspeed.recurrence.call import Called, Turn
-from hfspeed.recurrence.history import Inputs, joined
+from hfspeed.plan.shares import own_state
+from hfspeed.recurrences import kernel_of
+from hfspeed.recurrences.call import Called, Turn
+from hfspeed.recurrences.history import Inputs, joined
 from hfspeed.reference.packing import Packing
 
 
 class Recurring(nn.Module):
     """What the author's module calls; the states of its sequences are in the packing."""
 
-    def __init__(self, op: Recurrence, packing: Packing) -> None:
+    def __init__(self, op: Recurrence, packing: Packing, ranks: int = 1) -> None:
         super().__init__()
         self.called, self.packing, self.turn = Called(op, kernel_of(op.kind)), packing, Turn(op.calls)
+        self.shape = own_state(op, ranks)
 
     def forward(self, *args: Any, **keywords: Any) -> Any:
         """As the author's function, for ``[1, …]`` with the sequences of the packing side by side."""
         operands, number = self.called.operands(args, keywords), self.turn.next()
         kernel, like = self.called.kernel, self.called.kernel.like(operands)
-        empty = like.new_zeros(self.called.op.state, dtype=self.called.dtype(like.dtype))
+        empty = like.new_zeros(self.shape, dtype=self.called.dtype(like.dtype))
         if not self.packing.segments:
             states = empty.expand(like.shape[0], *empty.shape)
             return self.called.result(kernel.run(operands, self.called.settings, states)[0])

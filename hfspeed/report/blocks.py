@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from hfspeed.plan import Attention, Head, History, Keep, Local, Op, Plan, Recurrence, lines, paths
+from hfspeed.plan import Attention, Head, History, Keep, Local, Op, Plan, Recurrence, Share, lines, paths
 from hfspeed.plan.laws import fused
 
 Group = Literal["kernel", "layer", "written"]
@@ -35,6 +35,7 @@ WORDS = {
     "row": "a projection whose inputs are split over ranks; the results are added up",
     "whole": "a projection that every rank has in full",
     "keep": "a module with parameters that stays as it is written",
+    "share": "a tensor of which every rank holds its own part",
     "local": "a number that counts things which are split",
 }
 """What the kinds of ops are, in a sentence each."""
@@ -106,7 +107,7 @@ def group(op: Op) -> Group:
     """What became of an op."""
     if fused(op) or isinstance(op, Attention | Recurrence):
         return "kernel"
-    return "written" if isinstance(op, Keep | Local | History) else "layer"
+    return "written" if isinstance(op, Keep | Local | History | Share) else "layer"
 
 
 def kinds(found: Iterable[Block]) -> dict[str, str]:

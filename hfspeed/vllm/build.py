@@ -23,10 +23,11 @@ from hfspeed.plan.ops import (
     Recurrence,
     Rotary,
     Row,
+    Share,
     Stacked,
     Whole,
 )
-from hfspeed.plan.shares import span
+from hfspeed.plan.shares import counted
 from hfspeed.vllm.layers.attention import attention
 from hfspeed.vllm.layers.embed import embed, head
 from hfspeed.vllm.layers.experts import experts
@@ -37,14 +38,14 @@ from hfspeed.vllm.layers.norm import keep, norm
 from hfspeed.vllm.layers.positions import positions
 from hfspeed.vllm.layers.recurrence import recurrence
 from hfspeed.vllm.layers.rotary import rotary
+from hfspeed.vllm.layers.share import share
 from hfspeed.vllm.materialise import in_own_dtype
 from hfspeed.vllm.site import Site
 
 
 def local(op: Local, site: Site) -> None:
     """An integer that counts split things becomes this rank's share."""
-    start, stop = span(op.whole, site.rank, site.ranks)
-    setattr(site.root.get_submodule(op.path), op.attribute, stop - start)
+    setattr(site.root.get_submodule(op.path), op.attribute, counted(op, site.rank, site.ranks))
 
 
 BUILDERS: dict[type, Callable[[Any, Site], None]] = {
@@ -64,6 +65,7 @@ BUILDERS: dict[type, Callable[[Any, Site], None]] = {
     Embed: embed,
     Head: head,
     Keep: keep,
+    Share: share,
     Local: local,
 }
 assert set(BUILDERS) == set(OPS), "every op of the plan needs a builder"

@@ -96,3 +96,26 @@ def _like_tokens(
 
 CPU_EXPERTS = operation(hfspeed_cpu_experts, _like_tokens)
 """The same for compiled graphs, which cannot look into the kernel."""
+
+
+def cpu_state_update(
+    states: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    skip: Tensor | None,
+    pages: Tensor,
+    out: Tensor,
+) -> None:
+    """VLLM's scan of one token for CPUs: states ``[pages, heads, size, n]`` are changed in place, ``out`` is written.
+
+    ``dt`` are steps, with bias and softplus, and each head has one decay: it reads no others. It reads elements that
+    follow one another, so others are copied first.
+    """
+    x, b, c = (value.contiguous() for value in (x, b, c))
+    skip = skip.float() if skip is not None else None
+    torch.ops._C.selective_state_update_cpu(
+        states, x, dt, a, b, c, skip, None, None, False, pages.int(), None, -1, out, None, None
+    )

@@ -13,7 +13,8 @@ from vllm.forward_context import get_forward_context
 from vllm.model_executor.layers.mamba.abstract import MambaBase
 from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
 
-from hfspeed.recurrence.call import Called
+from hfspeed.plan.shares import own_state
+from hfspeed.recurrences.call import Called
 from hfspeed.vllm.site import Site
 
 
@@ -46,7 +47,7 @@ class Pages(nn.Module, MambaBase):
 
     @property
     def is_kv_cache_tp_replicated(self) -> bool:
-        """Every rank computes whole states."""
+        """Whether every rank computes whole states."""
         return True
 
     def get_kv_cache_spec(self, vllm_config: Any) -> Any:
@@ -84,11 +85,11 @@ class States(Pages):
         self.slots: list[Slot] = []
         self.bytes = 0
 
-    def add(self, called: Called, given: torch.dtype) -> int:
+    def add(self, called: Called, given: torch.dtype, ranks: int = 1) -> int:
         """Make room for the states of a call; the number of the first."""
         first = len(self.slots)
         for _ in range(called.op.calls):
-            slot = Slot(called, called.op.state, called.dtype(given), self.bytes)
+            slot = Slot(called, own_state(called.op, ranks), called.dtype(given), self.bytes)
             self.slots.append(slot)
             self.room(slot.stop - slot.start)
         return first
@@ -97,6 +98,11 @@ class States(Pages):
         """Make room for ``count`` bytes; where they begin."""
         start, self.bytes = self.bytes, -(-(self.bytes + count) // ALIGNMENT) * ALIGNMENT
         return start
+
+    @property
+    def is_kv_cache_tp_replicated(self) -> bool:
+        """Whether no state is split by heads."""
+        return not any(slot.called.op.segments for slot in self.slots)
 
     def views(self, number: int) -> torch.Tensor:
         """The state ``number`` of every page: ``[pages, *state]``."""

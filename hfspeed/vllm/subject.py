@@ -11,6 +11,7 @@ from torch import nn
 
 from hfspeed.errors import SubjectError
 from hfspeed.plan import Plan
+from hfspeed.plan.unsplit import whole_mixers
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ def prepare(vllm_config: Any) -> Prepared:
     model_class = class_of(model_config)
     config = config_of(model_config, model_class)
     plan, classes = plan_for(config, model_class)
+    if vllm_config.parallel_config.tensor_parallel_size > 1 and (vllm_config.quant_config or vllm_config.lora_config):
+        plan = whole_mixers(plan)  # packed numbers cannot be cut by rows, and adapters are made for whole projections
     with torch.device("cpu"):
         dtype, interface = torch.get_default_dtype(), plan.wrapper.interface
         author = build(model_class, config, dtype=dtype, buffers=True, interface=interface)

@@ -13,9 +13,11 @@ from vllm.model_executor.model_loader.weight_utils import default_weight_loader,
 from hfspeed.errors import CheckpointError, PlanError
 from hfspeed.plan import Experts, Heads, Plan, Stacked
 from hfspeed.plan.rows import Run, order
+from hfspeed.plan.shares import Span, own_ranges
 from hfspeed.planner.checkpoint import resolver
 from hfspeed.planner.conversion import Conversion
 from hfspeed.vllm.expert_pieces import ExpertPieces
+from hfspeed.vllm.layers.share import cut
 from hfspeed.vllm.stages import is_here
 from hfspeed.vllm.versions import is_quantised
 
@@ -27,18 +29,22 @@ SHOWN = 10
 class Slot:
     """Where one checkpoint tensor goes: a parameter, and vLLM's name for the part of it (``None``: all of it).
 
-    ``rows`` is the order in which its rows are kept; a ``transposed`` matrix is ``[inputs, outputs]`` on disk.
+    ``rows`` is the order in which its rows are kept; a ``transposed`` matrix is ``[inputs, outputs]`` on disk. Of what
+    is split segment by segment, a rank picks its ``own`` ranges along ``dim``.
     """
 
     target: str
     part: str | int | None = None
     rows: tuple[Run, ...] = ()
     transposed: bool = False
+    own: tuple[Span, ...] = ()
+    dim: int = 0
 
     def arranged(self, tensor: torch.Tensor) -> torch.Tensor:
         """``tensor`` as it is kept."""
         tensor = tensor.t() if self.transposed else tensor
-        return tensor[order(self.rows)] if self.rows else tensor
+        tensor = tensor[order(self.rows)] if self.rows else tensor
+        return cut(tensor, self.own, self.dim) if self.own else tensor
 
 
 class Loader:
@@ -48,16 +54,17 @@ class Loader:
         plan: the model's plan.
         author: the author's ``ForCausalLM`` before anything in it is replaced.
         strict: whether the first load has to fill everything; false where weights come later, or never.
+        place: which rank this is, and of how many.
     """
 
-    def __init__(self, plan: Plan, author: nn.Module, *, strict: bool) -> None:
+    def __init__(self, plan: Plan, author: nn.Module, *, strict: bool, place: tuple[int, int] = (0, 1)) -> None:
         self.subject = plan.architecture
         self.resolve = resolver(author)
         self.conversion = Conversion(author)
         self.pieces = ExpertPieces(plan, self.conversion)
         self.shapes = {name: tuple(value.shape) for name, value in author.state_dict().items()}
         self.strict = strict
-        self.slots = _slots(plan, author)
+        self.slots = _slots(plan, author, place)
         self.modules = _modules(self.slots)
         self.experts = _experts(plan)
         self.ties = {tie.source: tie.target for tie in plan.ties}
@@ -150,9 +157,7 @@ class Loader:
 
     def _copies(self, values: dict[str, Any]) -> list[str]:
         """Tied names that are tensors of their own here: the other one is on another stage, or in another layer."""
-        return [
-            tied for tied, target in self.ties.items() if tied in values and values[tied] is not values.get(target)
-        ]
+        return [tied for tied, target in self.ties.items() if tied in values and values[tied] is not values.get(target)]
 
     def _quantised(self, source: str, values: dict[str, Any]) -> list[Slot] | None:
         """A parameter that only a quantised layer has: scales, packed weights, cache scales."""
@@ -204,7 +209,7 @@ class Loader:
         return "; ".join(told)
 
 
-def _slots(plan: Plan, author: nn.Module) -> dict[str, list[Slot]]:
+def _slots(plan: Plan, author: nn.Module, place: tuple[int, int]) -> dict[str, list[Slot]]:
     """Checkpoint name -> slots, from the plan's weights and the author's persistent buffers."""
     ops = {op.path: op for op in plan.ops}
     slots: dict[str, list[Slot]] = {}
@@ -216,7 +221,8 @@ def _slots(plan: Plan, author: nn.Module) -> dict[str, list[Slot]]:
         if isinstance(op, Stacked) and len(op.parts) == 1:
             part = None
         rows = op.rows if isinstance(op, Stacked | Heads) else ()
-        slot = Slot(weight.target, part, rows, weight.transposed)
+        own, dim = own_ranges(ops.get(weight.target, op), weight.part, *place)
+        slot = Slot(weight.target, part, rows, weight.transposed, own, dim)
         for source in filter(None, (weight.source, weight.shared)):
             slots.setdefault(source, []).append(slot)
     for name in _persistent(author):

@@ -11,6 +11,8 @@ from torch.nn import functional
 from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
+from hfspeed import recurrence
+
 
 class TideConfig(PreTrainedConfig):
     """Sizes, and how the mixer is spelled."""
@@ -45,6 +47,18 @@ def chunk_gated_delta_rule(q, k, v, g, beta, initial_state=None, output_final_st
 def chunk_kda(q, k, v, g, beta, output_final_state=False):
     """Not what the library computes under this name."""
     return torch.cumsum(q * k * v * g.exp() * beta[..., None], 1), None
+
+
+@recurrence("gated_delta", q="a", k="b", v="c", g="decay", beta="rate")
+def river(a, b, c, decay, rate, start=None):
+    """The delta rule under a name that no library has; gives the result alone."""
+    return chunk_gated_delta_rule(a, b, c, decay, rate)[0]
+
+
+@recurrence("gated_delta", q="a", k="b", v="c", g="decay", beta="rate")
+def lake(a, b, c, decay, rate):
+    """No delta rule."""
+    return torch.cumsum(c * rate[..., None], 1) * a * decay[..., None]
 
 
 def through(x, conv):
@@ -103,6 +117,14 @@ class TideMixer(nn.Module):
                 out = k * v.mean(1, keepdim=True)
             case "inline":
                 out = torch.cumsum(k * v, 1) * q
+            case "hinted":
+                out = river(q, k, v, decay=g, rate=beta)
+            case "hinted, and asks":
+                out = river(q, k, v, decay=g, rate=beta, start=v)
+            case "false hint":
+                out = lake(q, k, v, g, beta)
+            case "across":
+                out, _ = self.rule(q, k, v.softmax(2), g=g, beta=beta)
             case _:
                 out, _ = self.rule(q, k, v, g=g, beta=beta, output_final_state=False)
         return self.outer(out.flatten(-2))

@@ -66,6 +66,8 @@ def refusal(spelling: str) -> Refusal:
         ("sequences", Reason.KEYWORD_NOT_CONSUMED, "seq_idx"),
         ("helper", Reason.CALLED_THROUGH_HELPER, "causal_conv1d_fn"),
         ("state", Reason.USED_ELSEWHERE, "final state"),
+        ("hinted, and asks", Reason.KEYWORD_NOT_CONSUMED, "start"),
+        ("false hint", Reason.FALSE_HINT, "`lake` computes something else than gated_delta"),
         ("ahead", Reason.NUMBERS_DIFFER, "off by"),
     ],
 )
@@ -73,6 +75,24 @@ def test_what_cannot_be_served_is_refused(spelling: str, reason: Reason, told: s
     found = refusal(spelling)
     assert found.reason is reason
     assert told in found.found
+
+
+def test_a_hint_makes_a_function_known() -> None:
+    """Its arguments have names of the author's own, and it gives the result alone."""
+    plan = tide("hinted")
+    delta = next(op for op in recurrences(plan) if op.kind == "gated_delta")
+    assert delta.parameters == ("a=q", "b=k", "c=v", "decay=g", "rate=beta", "start", "return=alone")
+    assert not delta.pair
+    assert delta.segments == ((2, 2),)
+    assert "self.gated_delta(q, k, v, decay=g" in next(f.text for f in plan.forwards if "gated_delta" in f.promised)
+
+
+def test_a_false_hint_is_an_error_at_its_line() -> None:
+    found = refusal("false hint")
+    assert found.place is not None
+    lines = Path(stateful_models.__file__).read_text("utf-8").splitlines()
+    assert lines[found.place.line - 1].startswith("@recurrence(")
+    assert lines[found.place.line].startswith("def lake(")
 
 
 @pytest.mark.parametrize("spelling", ["inline", "lie"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hfspeed.graph.exact import Exact
-from hfspeed.recurrence import KERNELS, Unsupported, kernel_of, named
+from hfspeed.recurrences import KERNELS, Unsupported, kernel_of, named
 
 sys.path.insert(0, str(Path(__file__).parent))
 import loops
@@ -109,3 +109,26 @@ def test_a_name_that_the_function_has_and_nobody_knows_is_refused():
     given, _ = loops.operands("convolution", 1, 8)
     with pytest.raises(Unsupported, match="dilation"):
         kernel.bind(("x", "weight", "dilation"), (given["x"], given["weight"], 2), {})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_single_tokens_change_states_where_they_lie(kind):
+    """The same as a batch of sequences, for pages that are not in order; other pages stay what they are."""
+    torch.manual_seed(3)
+    kernel = kernel_of(kind)
+    given, chosen = loops.operands(kind, 3, 2)
+    given, chosen = dict.fromkeys(kernel.roles) | given, dict(kernel.usual) | chosen
+    first, second = (
+        given | {r: given[r].narrow(d, at, 1) for r, d in kernel.tokens.items() if given[r] is not None}
+        for at in (0, 1)
+    )
+    pages = torch.tensor([4, 0, 2])
+    states = torch.zeros(5, *kernel.state(given), dtype=torch.float64)
+    with Exact():
+        _, before = kernel.run(first, chosen, states[pages])
+        states[pages] = before
+        wanted, after = kernel.run(second, chosen, before)
+        found = kernel.advance(second, chosen, states, pages)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(states[pages], after, rtol=1e-12, atol=1e-12)
+    assert not states[[1, 3]].any()

@@ -143,3 +143,26 @@ def test_rows_are_as_exact_as_the_values_beside_them() -> None:
         for kind in ("slow", "fast"):
             found, wanted = rows(value, positions, kind), author(value, positions, kind)
             torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_one_more_token_of_a_state_space(dtype: torch.dtype, groups: int) -> None:
+    """VLLM's kernel changes states in pages that are longer than a state, and gives what ours gives."""
+    from hfspeed.recurrences import kernel_of
+    from hfspeed.vllm.advance import advanced, agrees
+
+    assert agrees()
+    torch.manual_seed(0)
+    kernel, pages = kernel_of("ssd"), torch.tensor([3, 0])
+    given = {
+        "x": torch.randn(2, 1, 4, 8), "dt": torch.randn(2, 1, 4), "B": torch.randn(2, 1, groups, 16),
+        "C": torch.randn(2, 1, groups, 16), "D": torch.randn(4), "dt_bias": torch.randn(4),
+    }  # fmt: skip
+    given = {name: value.to(dtype) for name, value in given.items()} | {"A": -torch.rand(4)}
+    settings = {**kernel.usual, "dt_softplus": True, "dt_limit": (0.001, 0.5)}
+    states = torch.randn(5, 600)[:, :512].view(5, 4, 8, 16)
+    ours = states.clone()
+    wanted, found = kernel.advance(given, settings, ours, pages), advanced(kernel, given, settings, states, pages)
+    torch.testing.assert_close(states, ours, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, wanted, rtol=2e-2 if dtype is torch.bfloat16 else 1e-5, atol=1e-5)

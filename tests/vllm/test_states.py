@@ -14,7 +14,7 @@ import torch
 
 from hfspeed.plan import History, Recurrence
 from hfspeed.plan.settings import shown
-from hfspeed.recurrence import KERNELS, kernel_of
+from hfspeed.recurrences import KERNELS, kernel_of
 
 FILE = Path(__file__).parent.parent / "recurrence" / "loops.py"
 LENGTHS = (37, 5, 80)

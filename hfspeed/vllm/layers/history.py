@@ -9,7 +9,7 @@ import torch
 
 from hfspeed.errors import PlanError
 from hfspeed.plan import History
-from hfspeed.recurrence.history import NONE, Inputs, dims, joined, width
+from hfspeed.recurrences.history import NONE, Inputs, dims, joined, width
 from hfspeed.vllm.outside import outside
 from hfspeed.vllm.site import Site
 from hfspeed.vllm.states import Piece, States, scheduled, states_of

@@ -17,6 +17,7 @@ from vllm.model_executor.utils import set_weight_attrs
 
 from hfspeed.plan import Column, Heads, Row, Stacked, Whole
 from hfspeed.plan.linears import taken
+from hfspeed.plan.segments import count
 from hfspeed.plan.shares import head_sizes, widths
 from hfspeed.planner.dtypes import dtype_of
 from hfspeed.vllm.site import Site
@@ -73,6 +74,9 @@ class Bare(torch.nn.Module):
 
 def column(op: Column, site: Site) -> None:
     """A linear whose outputs are split over the ranks."""
+    if op.segments and site.ranks > 1:
+        site.put(op.path, _own_rows(op, [count(op.segments, site.ranks)], site))
+        return
     site.put(op.path, any_strides(ColumnParallelLinear(op.inputs, op.outputs, bias=op.bias, **_common(op.path, site))))
 
 
@@ -91,6 +95,9 @@ def whole(op: Whole, site: Site) -> None:
 
 def stacked(op: Stacked, site: Site) -> None:
     """Several linears of one input, or one packed linear, as one GEMM."""
+    if op.segments and site.ranks > 1:
+        _side_by_side(op, _own_rows(op, list(widths(op, site.ranks)), site), site)
+        return
     layer = MergedColumnParallelLinear(
         op.inputs, list(op.sizes), bias=op.bias, disable_tp=not op.split, **_common(op.path, site)
     )
@@ -110,6 +117,22 @@ def heads(op: Heads, site: Site) -> None:
         **_common(op.path, site),
     )
     _side_by_side(op, layer, site)
+
+
+def _own_rows(op: Column | Stacked, sizes: list[int], site: Site) -> Any:
+    """A linear of the rows that this rank holds, which are picked as they are loaded: vLLM's own cut one range."""
+    layer = ReplicatedLinear(op.inputs, sum(sizes), bias=op.bias, **_common(op.path, site))
+
+    def load(parameter: torch.nn.Parameter, mine: torch.Tensor, part: int | None = None) -> None:
+        start = sum(sizes[: part or 0])
+        size = sum(sizes) if part is None else sizes[part]
+        if tuple(mine.shape) != (size, *parameter.shape[1:]):
+            raise ValueError(f"{list(mine.shape)} for {size} rows of {list(parameter.shape)}")
+        parameter.data.narrow(0, start, size).copy_(mine)
+
+    for parameter in layer.parameters():
+        parameter.weight_loader = load  # as vLLM's own layers say how they are loaded
+    return layer
 
 
 def _common(path: str, site: Site) -> dict[str, Any]:

@@ -74,16 +74,25 @@ def gather(module: nn.Module, units: int, site: Site) -> None:
     repeats = max(1, site.ranks // units)
     start, stop = span(units, site.rank, site.ranks)
 
-    def collect(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        everything = tensor_model_parallel_all_gather(args[0].contiguous(), dim=-1)
+    def whole(value: torch.Tensor) -> torch.Tensor:
+        everything = tensor_model_parallel_all_gather(value.contiguous(), dim=-1)
         if repeats > 1:
             shares = everything.unflatten(-1, (units, repeats, -1))
             everything = shares[..., 0, :].flatten(-2)
-        return (everything, *args[1:])
+        return everything
+
+    def collect(_: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
+        given = [value for value in (*args, *keywords.values()) if isinstance(value, torch.Tensor) and value.ndim]
+        wide = given[0].shape[-1]
+
+        def shared(value: Any) -> Any:  # what is as wide as the first one is a share too, such as a gate
+            return whole(value) if any(value is one and one.shape[-1] == wide for one in given) else value
+
+        return tuple(map(shared, args)), {name: shared(value) for name, value in keywords.items()}
 
     def own(_: nn.Module, _args: tuple[Any, ...], out: torch.Tensor) -> torch.Tensor:
         size = out.shape[-1] // units
         return out[..., start * size : stop * size].contiguous()
 
-    module.register_forward_pre_hook(collect)
+    module.register_forward_pre_hook(collect, with_kwargs=True)
     module.register_forward_hook(own)

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from hfspeed.plan import Recurrence
-from hfspeed.recurrence import kernel_of
-from hfspeed.recurrence.call import Called, Turn
+from hfspeed.recurrences import kernel_of
+from hfspeed.recurrences.call import Called, Turn
+from hfspeed.vllm.advance import advanced
 from hfspeed.vllm.site import Site
 from hfspeed.vllm.states import Scheduled, Slot, States, scheduled, states_of
 from hfspeed.vllm.versions import register_splitting_op
@@ -18,10 +19,10 @@ from hfspeed.vllm.versions import register_splitting_op
 class Stateful(nn.Module):
     """What the author's module calls; takes and gives what the author's function does."""
 
-    def __init__(self, op: Recurrence, states: States) -> None:
+    def __init__(self, op: Recurrence, states: States, ranks: int) -> None:
         super().__init__()
         self.called, self.turn = Called(op, kernel_of(op.kind)), Turn(op.calls)
-        self.prefix, self.first = states.prefix, states.add(self.called, torch.get_default_dtype())
+        self.prefix, self.first = states.prefix, states.add(self.called, torch.get_default_dtype(), ranks)
 
     def forward(self, *args: Any, **keywords: Any) -> Any:
         """Compute over the tokens of the step, ``[1, …]``."""
@@ -35,7 +36,7 @@ class Stateful(nn.Module):
 
 def recurrence(op: Recurrence, site: Site) -> None:
     """A child of the module at ``op.path`` under the promised name; its states join those of its decoder layer."""
-    setattr(site.root.get_submodule(op.path), op.name, Stateful(op, states_of(op.path, site)))
+    setattr(site.root.get_submodule(op.path), op.name, Stateful(op, states_of(op.path, site), site.ranks))
 
 
 def hfspeed_recurrence(out: torch.Tensor, operands: list[torch.Tensor | None], number: int, layer: str) -> None:
@@ -69,8 +70,7 @@ def _singles(
     for role, dim in kernel.tokens.items():
         if (value := given[role]) is not None:
             mine[role] = _as_batch(value, dim, now.singles)
-    result, after = kernel.run(mine, slot.called.settings, states[now.single_pages])
-    states[now.single_pages] = after.to(states.dtype)
+    result = advanced(kernel, mine, slot.called.settings, states, now.single_pages)
     out.narrow(kernel.axis, 0, now.singles).copy_(_as_row(result, kernel.axis))
 
 

@@ -42,9 +42,7 @@ from hfspeed.vllm.weights import Loader
 logger = init_logger("vllm.hfspeed")
 
 
-@support_torch_compile(
-    dynamic_arg_dims={"input_ids": 0, "positions": 0, "intermediate_tensors": 0, "inputs_embeds": 0}
-)
+@support_torch_compile(dynamic_arg_dims={"input_ids": 0, "positions": 0, "intermediate_tensors": 0, "inputs_embeds": 0})
 class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
     """A text-only causal language model, by its author's forward.
 
@@ -69,7 +67,10 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         mark_compile_key(vllm_config, f"{prepared.digest} {own_code()}" + " by layer" * apart)
         self._name_for_vllm(vllm_config, prepared.author)
         self.loader = Loader(
-            self.plan, prepared.author, strict=vllm_config.load_config.load_format != "dummy"
+            self.plan,
+            prepared.author,
+            strict=vllm_config.load_config.load_format != "dummy",
+            place=(get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size()),
         )
         _build(prepared, vllm_config, prefix, apart=apart)
         self._adopt(prepared.author)

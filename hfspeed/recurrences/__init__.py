@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hfspeed.recurrence.convolution import Convolution
-from hfspeed.recurrence.delta import FineGatedDelta, GatedDelta
-from hfspeed.recurrence.kernel import Bound, Kernel, Unsupported
-from hfspeed.recurrence.linear import LinearRecurrence
-from hfspeed.recurrence.selective import SelectiveScan
-from hfspeed.recurrence.shift import Shift
-from hfspeed.recurrence.ssd import StateSpaceDuality
-from hfspeed.recurrence.wkv import WeightedKeyValue
+from hfspeed.recurrences.convolution import Convolution
+from hfspeed.recurrences.delta import FineGatedDelta, GatedDelta
+from hfspeed.recurrences.kernel import Bound, Kernel, Unsupported
+from hfspeed.recurrences.linear import LinearRecurrence
+from hfspeed.recurrences.selective import SelectiveScan
+from hfspeed.recurrences.shift import Shift
+from hfspeed.recurrences.ssd import StateSpaceDuality
+from hfspeed.recurrences.wkv import WeightedKeyValue
 
 __all__ = ["KERNELS", "Bound", "Kernel", "Unsupported", "kernel_of", "named", "told_by"]
 

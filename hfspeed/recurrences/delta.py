@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from hfspeed.recurrence.kernel import Bound, Kernel, Operands, Settings, Unsupported, heads_of
+from hfspeed.recurrences.kernel import Bound, Kernel, Operands, Settings, Unsupported, heads_of
 
 CHUNK = 64
 FINE = 16
@@ -50,15 +50,36 @@ class GatedDelta(Kernel):
         if g.shape != v.shape[:3]:
             raise Unsupported(f"decays of {tuple(g.shape)} for {v.shape[2]} heads")
 
-    def run(self, operands: Operands, settings: Settings, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _prepared(self, operands: Operands, settings: Settings) -> tuple[torch.Tensor, ...]:
+        """Query, key, value, decay and rate in float32, ``[batch, heads, tokens, …]``; queries scaled."""
         found = [operands[name] for name in ("q", "k", "v", "g", "beta")]
         q, k, v, g, beta = (_wide(value) for value in found)
         heads = v.shape[1]
         if settings["use_qk_l2norm_in_kernel"]:
             q, k = _unit(q), _unit(k)
         q = heads_of(q, heads, 1) * (k.shape[-1] ** -0.5 if settings["scale"] is None else settings["scale"])
-        k, fine = heads_of(k, heads, 1), g.ndim == 4
-        g = g if fine else g[..., None]
+        return q, heads_of(k, heads, 1), v, g if g.ndim == 4 else g[..., None], beta
+
+    def advance(
+        self, operands: Operands, settings: Settings, states: torch.Tensor, pages: torch.Tensor
+    ) -> torch.Tensor:
+        """As every kernel's; on a CPU one state after the other, each of which stays in its cache meanwhile."""
+        q, k, v, g, beta = self._prepared(operands, settings)
+        if states.device.type != "cpu" or states.dtype != v.dtype:
+            return super().advance(operands, settings, states, pages)
+        decay, out = g[:, :, 0, :, None].exp(), torch.empty_like(v)
+        for number, page in enumerate(pages.tolist()):
+            state = states[page].mul_(decay[number])
+            wrong = torch.baddbmm(v[number], k[number], state, alpha=-1).mul_(beta[number, :, :, None])
+            state.addcmul_(k[number].transpose(1, 2), wrong)
+            torch.bmm(q[number], state, out=out[number])
+        given = operands["v"]
+        assert given is not None
+        return out.transpose(1, 2).to(given.dtype)
+
+    def run(self, operands: Operands, settings: Settings, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        q, k, v, g, beta = self._prepared(operands, settings)
+        fine = g.shape[-1] > 1
         state, done = state.to(v.dtype), []
         step = FINE if fine else CHUNK
         for start in range(0, v.shape[2], step):

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch.nn import functional
 
-from hfspeed.recurrence.kernel import Bound, Kernel, Operands, Settings, Unsupported, heads_of
+from hfspeed.recurrences.kernel import Bound, Kernel, Operands, Settings, Unsupported, heads_of
 
 CHUNK = 128
 
@@ -44,6 +44,12 @@ class StateSpaceDuality(Kernel):
         if d is not None and d.shape not in {x.shape[2:3], x.shape[2:4]}:
             raise Unsupported(f"a skip of {tuple(d.shape)} for {x.shape[2]} heads")
 
+    def steps(self, dt: torch.Tensor, bias: torch.Tensor | None, settings: Settings) -> torch.Tensor:
+        """How long each step is, in float32, as the libraries make it of ``dt``."""
+        dt = dt if bias is None else dt + bias.to(dt.dtype)
+        dt = functional.softplus(dt) if settings["dt_softplus"] else dt
+        return dt.clamp(*settings["dt_limit"]).float()
+
     def run(self, operands: Operands, settings: Settings, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x, dt, b, c = (operands[name] for name in ("x", "dt", "B", "C"))
         a, skip, bias = operands["A"], operands["D"], operands["dt_bias"]
@@ -53,9 +59,7 @@ class StateSpaceDuality(Kernel):
         assert b is not None
         assert c is not None
         given, heads = x.dtype, x.shape[2]
-        dt = dt if bias is None else dt + bias.to(dt.dtype)
-        dt = functional.softplus(dt) if settings["dt_softplus"] else dt
-        dt = dt.clamp(*settings["dt_limit"]).float()
+        dt = self.steps(dt, bias, settings)
         value, b, c = x.float(), heads_of(b.float(), heads, 2), heads_of(c.float(), heads, 2)
         moved, decay = value * dt[..., None], a.float() * dt
         state = state.to(value.dtype)

@@ -9,7 +9,7 @@ import torch
 
 from hfspeed.plan import Recurrence
 from hfspeed.plan.settings import read
-from hfspeed.recurrence.kernel import Kernel, Unsupported
+from hfspeed.recurrences.kernel import Kernel, Unsupported
 from hfspeed.refusal import Reason, Refusal, Refused
 
 
@@ -48,7 +48,8 @@ class Called:
         return torch.promote_types(given, torch.float32) if self.kernel.exact_state else given
 
     def result(self, out: torch.Tensor) -> Any:
-        """What the author's function returns."""
+        """What the author's function returns; contiguous as there, since some code asks for a view of it."""
+        out = out.contiguous()
         return (out, None) if self.op.pair else out
 
     def _told(self, found: str) -> Refusal:

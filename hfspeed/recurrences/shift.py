@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from hfspeed.recurrence.kernel import Kernel, Operands, Settings
+from hfspeed.recurrences.kernel import Kernel, Operands, Settings
 
 
 class Shift(Kernel):

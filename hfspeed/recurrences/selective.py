@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch.nn import functional
 
-from hfspeed.recurrence.kernel import Bound, Kernel, Operands, Settings, Unsupported
+from hfspeed.recurrences.kernel import Bound, Kernel, Operands, Settings, Unsupported
 
 CHUNK = 64
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from hfspeed.recurrence.kernel import Bound, Kernel, Operands, Settings, Unsupported
+from hfspeed.recurrences.kernel import Bound, Kernel, Operands, Settings, Unsupported
 
 CHUNK = 32
 
@@ -27,6 +27,7 @@ class WeightedKeyValue(Kernel):
     aliases: ClassVar = {"key": "k", "value": "v"}
     wants_state = frozenset({"return_state"})
     always_pair = True
+    by_heads = False
 
     def state(self, operands: Operands) -> tuple[int, ...]:
         v = operands["v"]

@@ -56,6 +56,7 @@ class Kernel:
         wants_state: arguments that ask for the final state to be returned.
         always_pair: the function returns a pair whether asked or not.
         exact_state: the state is kept in float32, else in the dtype of the first operand.
+        by_heads: the first dimension of a state counts heads or channels, none of which reads the state of another.
     """
 
     kind: ClassVar[str]
@@ -70,6 +71,7 @@ class Kernel:
     wants_state: ClassVar[frozenset[str]] = frozenset()
     always_pair: ClassVar[bool] = False
     exact_state: ClassVar[bool] = True
+    by_heads: ClassVar[bool] = True
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -99,6 +101,21 @@ class Kernel:
         """
         raise NotImplementedError
 
+    def advance(
+        self, operands: Operands, settings: Settings, states: torch.Tensor, pages: torch.Tensor
+    ) -> torch.Tensor:
+        """The result for one more token of each sequence of a batch, whose states are changed where they lie.
+
+        Args:
+            operands: by role, one token each.
+            settings: as `usual` names them.
+            states: ``[pages, *state]``.
+            pages: ``[batch]``, the page of each sequence.
+        """
+        result, after = self.run(operands, settings, states[pages])
+        states[pages] = after.to(states.dtype)
+        return result
+
     @property
     def axis(self) -> int:
         """The dimension of the result in which tokens lie."""
@@ -108,20 +125,26 @@ class Kernel:
         """Sort the arguments of a call.
 
         Args:
-            parameters: how the author's function names its arguments, in order.
+            parameters: how the author's function names its arguments, in order; ``a=q`` for an ``a`` that is ``q``.
             args: given by position.
             keywords: given by name. One that no library's function knows is dropped, as libraries do.
 
         Raises:
             Unsupported: an argument asks for something that the kernel does not do.
         """
-        given = dict(zip(parameters, args, strict=False)) | dict(keywords)
+        parameters, pair = _returned(parameters, self.always_pair)
+        said = [name.partition("=") for name in parameters]
+        names = [name for name, _, _ in said]
+        roles = {**self.aliases, **{name: role for name, _, role in said if role}}
+        given = dict(zip(names, args, strict=False)) | dict(keywords)
         if len(args) > len(parameters):
             raise Unsupported(f"{len(args)} arguments are given to a function of {len(parameters)}")
         operands: dict[str, Any] = dict.fromkeys(self.roles)
         settings, asked = dict(self.usual), False
         for name, value in given.items():
-            role = self.aliases.get(name, name)
+            role = roles.get(name, name)
+            if role in operands and operands[role] is not None:
+                raise Unsupported(f"`{role}` is given twice, once as `{name}`")
             if role in operands:
                 operands[role] = value
             elif role in settings:
@@ -130,11 +153,21 @@ class Kernel:
                 asked = asked or bool(value)
             elif name in self.free or value is None or value is False:
                 continue
-            elif name in ACTING or name in parameters:
+            elif name in ACTING or name in names:
                 raise Unsupported(f"`{name}` is given, and the kernel does nothing with it")
         if missing := sorted(role for role in self.needed if operands[role] is None):
             raise Unsupported(f"`{missing[0]}` is not given")
-        return Bound(operands, settings, self.always_pair or asked, asked)
+        return Bound(operands, settings, pair or asked, asked)
+
+
+ALONE, PAIR = "return=alone", "return=pair"
+"""Stand behind the names of arguments where a hint says whether a result comes with a final state."""
+
+
+def _returned(parameters: Sequence[str], usual: bool) -> tuple[Sequence[str], bool]:
+    if parameters and parameters[-1] in {ALONE, PAIR}:
+        return parameters[:-1], parameters[-1] == PAIR
+    return parameters, usual
 
 
 def heads_of(value: torch.Tensor, heads: int, dim: int) -> torch.Tensor:

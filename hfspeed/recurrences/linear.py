@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import torch
 
-from hfspeed.recurrence.kernel import Bound, Kernel, Operands, Settings, Unsupported
-from hfspeed.recurrence.selective import scan
+from hfspeed.recurrences.kernel import Bound, Kernel, Operands, Settings, Unsupported
+from hfspeed.recurrences.selective import scan
 
 CHUNK = 128
 
