@@ -114,8 +114,10 @@ def cpu_state_update(
     ``dt`` are steps, with bias and softplus, and each head has one decay: it reads no others. It reads elements that
     follow one another, so others are copied first.
     """
+    from vllm import _custom_ops
+
     x, b, c = (value.contiguous() for value in (x, b, c))
     skip = skip.float() if skip is not None else None
-    torch.ops._C.selective_state_update_cpu(
+    _custom_ops.selective_state_update_cpu(
         states, x, dt, a, b, c, skip, None, None, False, pages.int(), None, -1, out, None, None
     )
