@@ -28,6 +28,8 @@ from hfspeed.graph.tensors import copied, held, items, tensors
 
 __all__ = ["Call", "Recording", "record", "recorder", "written"]
 
+SIZES = {"shape", "ndim", "nbytes"}
+"""Attributes of a tensor that say how large it is."""
 _PATCH = threading.RLock()
 _ACTIVE = threading.local()
 
@@ -73,6 +75,7 @@ class _Recorder(TorchFunctionMode):
         if getattr(func, "__name__", "") == "__get__":  # an attribute read: only views matter
             result = self.shadows.run(func, args, kwargs)
             if not isinstance(result, torch.Tensor):
+                self._measured(func, args)
                 return result
         open_ = self.stack[-1]
         wired = self._wire(open_, args), self._wire(open_, kwargs)
@@ -81,6 +84,13 @@ class _Recorder(TorchFunctionMode):
             self.recording.reads.append((open_.call.path, result))
         self._write(open_, func, wired, args, result, sys._getframe(1))
         return result
+
+    def _measured(self, func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Write down that somebody asks how large another module's parameter is, which kernels may lay out anew."""
+        open_, asked = self.stack[-1], getattr(getattr(func, "__self__", None), "__name__", "")
+        owner = self.held.get(id(args[0]), "").rpartition(".")[0] if asked in SIZES else open_.call.path
+        if owner and owner != open_.call.path:
+            self._node(open_, args[0])
 
     def leaf(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run ``func`` unseen and write it down as one node."""

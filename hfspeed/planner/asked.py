@@ -75,6 +75,8 @@ def _ways(
     if anything or "use_cache" in taken:
         cached = plain | {"use_cache": True}
         yield "when it is to keep a cache", lambda: _logits(fresh()(**cached))
+    with torch.inference_mode():  # as an engine runs it
+        yield "in inference mode", lambda: _logits(fresh()(**plain))
     yield "on its first token alone", lambda: _logits(fresh()(**_cut(plain, 0, 1)))
 
 

@@ -28,7 +28,7 @@ from hfspeed.planner.destinations import destinations
 from hfspeed.planner.forwards import by_hand, forwards
 from hfspeed.planner.leaves import Splits, as_written, ends, kept
 from hfspeed.planner.mixing import history
-from hfspeed.planner.readers import owners_read, read_by_others
+from hfspeed.planner.readers import measured, owners_read, read_by_others, stay
 from hfspeed.planner.splits import split
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.switches import active
@@ -58,9 +58,11 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
     rewrites.masks(work)
     rewrites.positions(work)
     _stages(work)
-    work.ops += ends(study.model, study.twin, work.wrapper.head)
+    work.ops += ends(study.model, study.twin, work.wrapper.head, measured(work.calls()))
     claimed = frozenset(name for op in work.ops for name in _names(op))
-    work.ops += kept(study.model, claimed, splits, whole, owners_read(work.calls()))
+    read = owners_read(work.calls())
+    work.ops += kept(study.model, claimed, splits, whole, read)
+    work.refusals += stay(work.ops, read, study.model)
     return _plan(work), work
 
 

@@ -30,16 +30,17 @@ class Splits:
     segments: Mapping[str, tuple[Segment, ...]] = field(default_factory=dict)
 
 
-def ends(model: Any, twin: Any, head: str) -> Iterator[Op]:
-    """The token table and the output projection."""
+def ends(model: Any, twin: Any, head: str, read: Collection[str] = ()) -> Iterator[Op]:
+    """The token table and the output projection; as the author made them where their weights are ``read`` elsewhere."""
     embed = name_of(model, model.get_input_embeddings())
     vocab, size = (int(n) for n in model.get_input_embeddings().weight.shape)
     try:
-        yield Embed(embed, vocab, size, row_scale(twin.get_input_embeddings(), vocab))
+        scale = row_scale(twin.get_input_embeddings(), vocab)
     except CannotProbe:
-        yield Keep(embed)
+        scale = None
+    yield Keep(embed) if scale is None or embed in read else Embed(embed, vocab, size, scale)
     projection = model.get_submodule(head)
-    if type(projection) is nn.Linear:
+    if type(projection) is nn.Linear and head not in read:
         bias = projection.bias is not None
         yield Head(head, projection.out_features, projection.in_features, bias)
     else:

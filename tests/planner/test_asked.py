@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hfspeed.errors import HfspeedError, RefusedError, SubjectError
-from hfspeed.plan import History, Norm, Stacked
+from hfspeed.plan import History, Keep, Norm, Stacked
 from hfspeed.planner.decide import decide
 from hfspeed.planner.precision import in_dtype
 from hfspeed.refusal import Reason
@@ -42,6 +42,11 @@ REFUSED: dict[str, tuple[str, Reason, list[tuple[str, str]]]] = {
         "on its first token alone",
         Reason.VALUE_VARIES,
         [(NORM, f"        y = y * (1.5 if x.shape[1] == 1 else 1.0)\n{NORM}")],
+    ),
+    "how torch keeps its books": (
+        "in inference mode",
+        Reason.VALUE_VARIES,
+        [(LAST, f"        if torch.is_inference_mode_enabled():\n{LATE}{LAST}")],
     ),
     "a count that acts late": (
         "`decoder.blocks.0.calls`",
@@ -149,6 +154,20 @@ def test_a_projection_that_others_read_stays(tmp_path: Path) -> None:
     plan = decide(mutant(tmp_path, (FIRST, changed)))
     assert not any(isinstance(op, Stacked) and "w1" in op.parts for op in plan.ops)
     assert any("`w1` is read by other code" in one.found for one in plan.refusals)
+
+
+@pytest.mark.parametrize("part", ["w1", "w2"])
+def test_a_linear_whose_size_others_ask_for_stays(part: str, tmp_path: Path) -> None:
+    """A kernel keeps weights in a layout of its own: what it leaves in their place has another size."""
+    gated = "        gated = passed * opened\n"
+    plan = decide(mutant(tmp_path, (gated, f"{gated}        gated = gated * (self.{part}.weight.shape[0] / 48)\n")))
+    assert f"decoder.blocks.1.expand.{part}" in {op.path for op in plan.ops if isinstance(op, Keep)}
+    assert any("stays as its author made it" in one.found and one.module.endswith(part) for one in plan.refusals)
+
+
+def test_a_table_whose_size_others_ask_for_stays(tmp_path: Path) -> None:
+    plan = decide(mutant(tmp_path, (LOOP, f"        stream = stream * (self.table.weight.shape[0] / 96)\n{LOOP}")))
+    assert [op for op in plan.ops if op.path == "decoder.table"] == [Keep("decoder.table")]
 
 
 def test_rotations_keep_their_imaginary_part() -> None:

@@ -23,13 +23,18 @@ TINY = {
 }
 
 
-def write(folder: Path, name: str) -> Path:
-    """A tiny checkpoint of an example, with what transformers answers to it."""
+def write(folder: Path, name: str, *changes: tuple[str, str]) -> Path:
+    """A tiny checkpoint of an example, with what transformers answers to it; texts in its code may be exchanged."""
     import torch
     from checkpoints import PROMPTS, _greedy
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    source = ROOT / "examples" / name
+    source = folder.with_name(f"{folder.name}_source")  # transformers knows code by the name of its folder
+    shutil.copytree(ROOT / "examples" / name, source)
+    modeling = next(source.glob("modeling_*.py"))
+    for old, new in changes:
+        assert modeling.read_text("utf-8").count(old) == 1
+        modeling.write_text(modeling.read_text("utf-8").replace(old, new), encoding="utf-8")
     config = AutoConfig.from_pretrained(source, trust_remote_code=True, **TINY)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, trust_remote_code=True, dtype=torch.float32).eval()
@@ -41,6 +46,18 @@ def write(folder: Path, name: str) -> Path:
         shutil.copyfile(file, folder / file.name)
     (folder / "expected.json").write_text(json.dumps([_greedy(model, prompt) for prompt in PROMPTS]))
     return folder
+
+
+@pytest.mark.timeout(600)
+def test_code_that_asks_how_large_a_weight_is(serving: ModuleType, tmp_path: Path) -> None:
+    """What vLLM's kernel for CPUs leaves in place of a packed weight is empty."""
+    gated = "        gated = passed * opened\n"
+    asks = f"{gated}        gated = gated * (self.w1.weight.shape[0] / 640)\n"
+    answer = serving.serve(write(tmp_path / "asking", "plain", (gated, asks)), trust_remote_code=True)
+    assert "error" not in answer, answer.get("trace") or answer["error"]
+    assert set(answer["served"]) == {OURS}
+    assert answer["tokens"]
+    assert answer["apart"] < serving.TOLERANCE
 
 
 @pytest.mark.timeout(600)
