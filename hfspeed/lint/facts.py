@@ -17,6 +17,9 @@ INTERFACE = frozenset({"ALL_ATTENTION_FUNCTIONS", "AttentionInterface"})
 CAUSAL_ENDINGS = ("ForCausalLM", "LMHeadModel")
 CACHES = frozenset({"cache", "kv_cache", "layer_past", "past_key_value", "past_key_values"})
 
+LONGEST = 100
+"""More classes than any derives from; a file may pretend otherwise, and is not worth minutes."""
+
 
 @dataclass(frozen=True, eq=False)
 class Facts:
@@ -57,21 +60,25 @@ class Facts:
         return named or [cls for cls in generating if "ConditionalGeneration" not in cls.name]
 
     @cached_property
+    def _lineages(self) -> dict[ClassFacts, list[ClassFacts]]:
+        return {}
+
+    @cached_property
     def _reached(self) -> dict[ClassFacts, list[ast.FunctionDef]]:
         return {}
 
     def lineage(self, cls: ClassFacts) -> list[ClassFacts]:
         """``cls`` and the classes of this file that it derives from, nearest first."""
-        return self._above(cls, (cls,))
-
-    def _above(self, cls: ClassFacts, below: tuple[ClassFacts, ...]) -> list[ClassFacts]:
-        """``cls`` and what it derives from; a base that derives from it has been given its name since."""
-        found = [cls]
-        for base in cls.bases:
-            parent = self.classes.get(base)
-            if parent is not None and parent not in below:
-                found += [one for one in self._above(parent, (*below, parent)) if one not in found]
-        return found
+        if cls not in self._lineages:
+            found: dict[ClassFacts, None] = {}
+            waiting = [cls]
+            while waiting and len(found) < LONGEST:
+                one = waiting.pop()
+                if one not in found:  # a base that derives from it was given its name later
+                    found[one] = None
+                    waiting += [self.classes[base] for base in reversed(one.bases) if base in self.classes]
+            self._lineages[cls] = list(found)
+        return self._lineages[cls]
 
     def method(self, cls: ClassFacts, name: str) -> ast.FunctionDef | None:
         """The method ``name`` of ``cls``, its own or from a class of this file."""
