@@ -96,7 +96,8 @@ def test_an_encoding_that_a_file_is_not_in_is_told(encoding: str, name: str, tmp
 
 
 def test_a_chain_of_very_many_classes_is_no_hang(tmp_path: Path) -> None:
-    text = "".join(f"class A{n}(A{n + 1}):\n    def forward(self, x):\n        return self.a(x)\n\n" for n in range(1500))
+    forward = "    def forward(self, x):\n        return self.a(x)\n\n"
+    text = "".join(f"class A{n}(A{n + 1}):\n{forward}" for n in range(1500))
     file = tmp_path / "modeling_x.py"
     file.write_text(text + "class A1500(A0):\n    pass\n")
     assert check(read(file)) == []
