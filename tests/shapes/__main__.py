@@ -45,8 +45,8 @@ def _serving() -> object:
     sys.path.insert(0, str(ROOT / "tests" / "vllm"))
     import serving
 
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     serving.settle(Path(tempfile.mkdtemp()))
-    os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
     return serving
 
 
