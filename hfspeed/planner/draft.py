@@ -34,7 +34,7 @@ from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.switches import active
 from hfspeed.planner.verdicts import Verdicts, key
 from hfspeed.planner.work import Draft
-from hfspeed.planner.wrapper import wrapper
+from hfspeed.planner.wrapper import name_of, wrapper
 from hfspeed.refusal import Reason, Refusal, Refused
 
 
@@ -145,7 +145,9 @@ def _recurrences(work: Draft) -> None:
 
 def _fusions(work: Draft, splits: Splits) -> None:
     fusions, split = active().fusions, below(splits.columns)
-    read, taken_over = below(read_by_others(work.calls())), {op.path for op in work.ops} | splits.gathered.keys()
+    read = below(read_by_others(work.calls()))
+    outer = {work.wrapper.head, name_of(work.study.model, work.study.model.get_input_embeddings())}
+    taken_over = {op.path for op in work.ops} | splits.gathered.keys() | outer
     for call in work.calls():
         if not _alike(call, work.study.recording.again.get(call.path, ())):
             continue

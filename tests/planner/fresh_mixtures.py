@@ -209,3 +209,28 @@ class ChoosingForCausalLM(ListedForCausalLM):
     """The language model of `ChoosingModel`."""
 
     trunk_class = ChoosingModel
+
+
+class Ends(nn.Module):
+    """A matrix with a factor of its own, which is a token table's second half, or an output projection."""
+
+    def __init__(self, inputs: int, outputs: int, table: int = 0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(table or outputs, inputs))
+        self.matrix = nn.Parameter(torch.empty(outputs, inputs))
+        self.loudness = nn.Parameter(torch.empty(()))
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        """Ids, or ``[…, inputs]``, to ``[…, outputs]``."""
+        rows = given if given.is_floating_point() else F.embedding(given, self.weight)
+        return F.linear(rows, self.matrix) * self.loudness
+
+
+class EndedForCausalLM(ListedForCausalLM):
+    """Its token table and its output projection multiply by themselves."""
+
+    def __init__(self, config: MixedConfig) -> None:
+        super().__init__(config)
+        self.trunk.symbols = Ends(32, config.width, config.symbols)
+        self.speak = Ends(config.width, config.symbols)
+        self._tied_weights_keys: dict[str, str] = {}

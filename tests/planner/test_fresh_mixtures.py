@@ -75,3 +75,9 @@ def test_uneven_experts_and_a_shared_one_over_ranks(ranks: int) -> None:
     plan, small = small_plan(subject(mixtures.BiasedForCausalLM), ranks=2)
     assert next(op for op in plan.ops if isinstance(op, Experts)).count == 6
     prove(plan, small.fresh, emitted(plan), ranks=(ranks,), stages=(1,), spread=True)
+
+
+def test_token_table_and_output_projection_are_left_alone() -> None:
+    plan = decide(subject(fresh_mixtures.EndedForCausalLM))
+    assert {"trunk.symbols", "speak"} <= {op.path for op in plan.ops if isinstance(op, Keep)}
+    assert not any(isinstance(op, Whole) and op.matrix for op in plan.ops)
