@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -77,7 +79,17 @@ def _ways(
         yield "when it is to keep a cache", lambda: _logits(fresh()(**cached))
     with torch.inference_mode():  # as an engine runs it
         yield "in inference mode", lambda: _logits(fresh()(**plain))
+    with _compiling():
+        yield "when it is compiled", lambda: _logits(fresh()(**plain))
     yield "on its first token alone", lambda: _logits(fresh()(**_cut(plain, 0, 1)))
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Let torch say that it is compiling: a branch on it would be taken in a compiled graph alone."""
+    flag = patch.object(torch.compiler, "_is_compiling_flag", new=True)
+    with flag, patch.object(torch.compiler, "is_dynamo_compiling", lambda: True):
+        yield
 
 
 def _cut(given: dict[str, Any], start: int, end: int) -> dict[str, Any]:

@@ -48,6 +48,16 @@ REFUSED: dict[str, tuple[str, Reason, list[tuple[str, str]]]] = {
         Reason.VALUE_VARIES,
         [(LAST, f"        if torch.is_inference_mode_enabled():\n{LATE}{LAST}")],
     ),
+    "whether it is compiled": (
+        "when it is compiled",
+        Reason.VALUE_VARIES,
+        [(LAST, f"        if torch.compiler.is_compiling():\n{LATE}{LAST}")],
+    ),
+    "whether somebody else compiles it": (
+        "when it is compiled",
+        Reason.VALUE_VARIES,
+        [(LAST, f"        if torch._dynamo.is_compiling():\n{LATE}{LAST}")],
+    ),
     "a count that acts late": (
         "`decoder.blocks.0.calls`",
         Reason.VALUE_VARIES,
