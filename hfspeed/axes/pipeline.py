@@ -31,7 +31,8 @@ def layer_list(recording: Recording) -> tuple[str, str]:
         for name, module in model.named_modules()
         if isinstance(module, nn.ModuleList) and any(True for _ in module.parameters())
         for outer in [name.rpartition(".")[0]]
-        if outer in recording.calls and _chained(recording.calls[outer].graph, name, len(module))
+        for seen in [recording.same(outer)]
+        if seen in recording.calls and _chained(recording.calls[seen].graph, recording.same(name), len(module))
     ]
     found = [pair for pair in found if not any(pair[1].startswith(f"{outer}.") for _, outer in found)]
     for path, call in recording.calls.items():

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import fx, nn
 
+from hfspeed.plan.paths import outer
+
 
 def written(value: Any) -> Any:
     """Stands in a graph for: this tensor was written to, through itself or through a view of it."""
@@ -54,7 +56,8 @@ class Call:
 class Recording:
     """All calls of one run, in the order in which they began; ``again`` lists later calls of a path.
 
-    ``reads`` are the plain values that the author's code read off tensors, with the module that did.
+    ``reads`` are the plain values that the author's code read off tensors, with the module that did. ``like`` has, by
+    path, layers that did not run, and the equal one of which all that is known is true of them as well.
     """
 
     model: nn.Module
@@ -62,3 +65,11 @@ class Recording:
     again: dict[str, list[Call]] = field(default_factory=dict)
     reads: list[tuple[str, Any]] = field(default_factory=list)
     output: Any = None
+    like: dict[str, str] = field(default_factory=dict)
+
+    def same(self, path: str) -> str:
+        """The place that ran in the stead of ``path``: itself, or the same place in an equal layer."""
+        for above in (*outer(path), path) if self.like else ():
+            if above in self.like:
+                return self.like[above] + path[len(above) :]
+        return path

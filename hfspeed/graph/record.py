@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import operator
 import sys
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import is_dataclass
+from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
@@ -19,19 +19,16 @@ import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
+from hfspeed.graph.active import patched, recorder
 from hfspeed.graph.call import Call, Recording, closed, written
 from hfspeed.graph.hollow import on_meta
 from hfspeed.graph.positions import forward_code, span_in, stack_of
-from hfspeed.graph.shadow import READS, Shadows
+from hfspeed.graph.repeat import Repeats, UnlikeError
+from hfspeed.graph.shadow import READS, SIZES, Shadows
 from hfspeed.graph.stateful import watched
 from hfspeed.graph.tensors import copied, held, items, tensors
 
 __all__ = ["Call", "Recording", "record", "recorder", "written"]
-
-SIZES = {"shape", "ndim", "nbytes"}
-"""Attributes of a tensor that say how large it is."""
-_PATCH = threading.RLock()
-_ACTIVE = threading.local()
 
 
 class _Open:
@@ -48,7 +45,12 @@ class _Recorder(TorchFunctionMode):
     """Writes torch functions into the graph of the innermost open module call."""
 
     def __init__(
-        self, model: nn.Module, keep_values: bool, shadows: Shadows, shut: Collection[type[nn.Module]] = ()
+        self,
+        model: nn.Module,
+        keep_values: bool,
+        shadows: Shadows,
+        shut: Collection[type[nn.Module]] = (),
+        share: bool = False,
     ) -> None:
         super().__init__()
         self.shadows = shadows
@@ -59,6 +61,7 @@ class _Recorder(TorchFunctionMode):
         self.paths = {id(module): name for name, module in model.named_modules()}
         self.held = {id(t): name for name, t in held(model)}
         self.stack: list[_Open] = []
+        self.repeats = Repeats(self.recording, shadows, self.held) if share else None
 
     # -- functions ---------------------------------------------------------------------------------
 
@@ -140,6 +143,26 @@ class _Recorder(TorchFunctionMode):
         frame = sys._getframe(2)
         parent = self.stack[-1] if self.stack else None
         wired = (self._wire(parent, args), self._wire(parent, kwargs)) if parent else ((), {})
+        run = partial(self._enter, original, path, module, args, kwargs, frame)
+        output = self.repeats.run(path, module, args, kwargs, run) if self.repeats else run()
+        if parent:
+            node = parent.call.graph.call_module(path or "self", *wired)
+            node.meta["span"] = span_in(frame, parent.code, parent.boundary)
+            node.meta["stack"] = stack_of(frame, parent.boundary)
+            node.meta["module"] = module
+            self._learn(parent, node, output)
+        return output
+
+    def _enter(
+        self,
+        original: Callable[..., Any],
+        path: str,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        frame: FrameType,
+    ) -> Any:
+        """Run one module's call with a graph of its own."""
         call = self._open(path, module, args, kwargs, frame)
         try:
             if type(module) in self.shut:
@@ -152,12 +175,6 @@ class _Recorder(TorchFunctionMode):
         finally:
             inner = self.stack.pop()
         call.graph.output(self._wire(inner, call.output))
-        if parent:
-            node = parent.call.graph.call_module(path or "self", *wired)
-            node.meta["span"] = span_in(frame, parent.code, parent.boundary)
-            node.meta["stack"] = stack_of(frame, parent.boundary)
-            node.meta["module"] = module
-            self._learn(parent, node, call.output)
         return call.output
 
     def _closed(
@@ -245,30 +262,6 @@ class _Recorder(TorchFunctionMode):
                 self._learn(open_, part, item)
 
 
-def recorder() -> _Recorder | None:
-    """The recorder at work in this thread, if one is."""
-    return getattr(_ACTIVE, "recorder", None)
-
-
-@contextmanager
-def _patched(active: _Recorder) -> Iterator[None]:
-    with _PATCH:
-        original = nn.Module.__call__
-
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if recorder() is not active:
-                return original(module, *args, **kwargs)
-            return active.call(original, module, args, kwargs)
-
-        nn.Module.__call__ = call  # type: ignore[method-assign]
-        _ACTIVE.recorder = active
-        try:
-            yield
-        finally:
-            nn.Module.__call__ = original  # type: ignore[method-assign]
-            _ACTIVE.recorder = None
-
-
 def record(
     model: nn.Module,
     kwargs: dict[str, Any],
@@ -276,6 +269,7 @@ def record(
     keep_values: bool = False,
     values: Mapping[torch.Tensor, torch.Tensor] | None = None,
     shut: Collection[type[nn.Module]] = (),
+    share: bool = False,
 ) -> Recording:
     """Run ``model(**kwargs)`` once and write down every module's call.
 
@@ -285,15 +279,19 @@ def record(
         keep_values: copy arguments, so that modules can be run again alone.
         values: the values of meta tensors in ``kwargs``, for forwards that read them.
         shut: classes of modules that are not looked into.
+        share: layers that are proven equal to an earlier one are not run; see `hfspeed.graph.repeat`.
 
     Raises:
         Whatever the author's forward raises; the calls that were open then, innermost first, are in the
         exception's attribute ``stopped``.
     """
-    active = _Recorder(model, keep_values, Shadows(values or {}), shut)
+    active = _Recorder(model, keep_values, Shadows(values or {}), shut, share)
+    shared = active.repeats.watch() if active.repeats else nullcontext()
     try:
-        with torch.no_grad(), _patched(active), watched(model, active.leaf), active:
+        with torch.no_grad(), patched(active), shared, watched(model, active.leaf), active:
             active.recording.output = model(**kwargs)
+    except UnlikeError:
+        return record(model, kwargs, keep_values=keep_values, values=values, shut=shut)
     except BaseException as error:
         error.stopped = active.stopped  # type: ignore[attr-defined]
         raise

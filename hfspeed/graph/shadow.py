@@ -20,6 +20,8 @@ READS: Final = frozenset(
 )  # fmt: skip
 """Functions whose result is a plain value, not a tensor."""
 
+SIZES: Final = frozenset({"shape", "ndim", "nbytes"})
+"""Attributes of a tensor that say how large it is."""
 MISSING: Final = object()
 LIKE: Final = {
     "zeros_like": 0, "ones_like": 0, "full_like": 0, "new_zeros": 0, "new_ones": 0, "new_full": 0, "new_tensor": 0,

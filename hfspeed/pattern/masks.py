@@ -88,7 +88,7 @@ def _idle(recording: Recording, node: fx.Node, user: fx.Node) -> bool:
         return _unread(recording, user, set())
     if user.op != "call_module" or str(user.target) in recording.again:
         return False
-    inner = recording.calls.get(str(user.target))
+    inner = recording.calls.get(recording.same(str(user.target)))
     if inner is None:
         return False
     given = [entry for key in _slots(user, node) for entry in _arguments(inner, key)]

@@ -86,15 +86,18 @@ class PlanCache:
         )
 
 
-def key_for(subject: Subject) -> str:
-    """A hash of configuration, author's code, hfspeed's own code, what is off, and the versions of two libraries."""
+def key_for(subject: Subject, built: Any = None) -> str:
+    """A hash of configuration, author's code, hfspeed's own code, what is off, and the versions of two libraries.
+
+    ``built`` is the model on meta, where somebody has built it.
+    """
     config = {name: value for name, value in subject.config.to_dict().items() if name not in PASSING}
     parts = {
         "class": f"{subject.model_class.__module__}.{subject.model_class.__qualname__}",
         # a refusal names the file, so the same code elsewhere is another plan
         "file": str(subject.file),
         "config": json.dumps(config, sort_keys=True, default=str),
-        "code": {str(file): _hash(file.read_bytes()) for file in code_of(subject)},
+        "code": {str(file): _hash(file.read_bytes()) for file in code_of(subject, built)},
         "hfspeed": own_code(),
         "off": switched_off(),
         "versions": {name: importlib.metadata.version(name) for name in ("transformers", "torch")},
@@ -102,10 +105,10 @@ def key_for(subject: Subject) -> str:
     return _hash(json.dumps(parts, sort_keys=True).encode())
 
 
-def code_of(subject: Subject) -> list[Path]:
+def code_of(subject: Subject, built: Any = None) -> list[Path]:
     """The files of every class in the model, of what they inherit, and of what lies beside the author's own file."""
-    model = build(subject.model_class, subject.config)
-    classes = {parent for module in model.modules() for parent in type(module).__mro__}
+    model = built if built is not None else build(subject.model_class, subject.config)
+    classes = {parent for cls in {type(module) for module in model.modules()} for parent in cls.__mro__}
     files = {Path(file) for file in map(_file_of, classes) if file}
     if not subject.model_class.__module__.startswith("transformers."):
         files |= set(subject.file.parent.glob("*.py"))

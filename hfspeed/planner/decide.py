@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import ModuleType
+from typing import Any
 
 from torch import nn
 
@@ -38,19 +39,19 @@ from hfspeed.planner.withdraw import withdrawn
 from hfspeed.refusal import Reason, Refusal
 
 
-def decide(subject: Subject) -> Plan:
-    """The proven plan of a model.
+def decide(subject: Subject, built: Any = None) -> Plan:
+    """The proven plan of a model; ``built`` is it on meta, as `hfspeed.planner.build` makes it, where somebody has.
 
     Raises:
         RefusedError: it cannot be served correctly; the refusals say why.
         SubjectError: it cannot be built.
     """
     with blamed(subject):
-        return _decide(subject)
+        return _decide(subject, built)
 
 
-def _decide(subject: Subject) -> Plan:
-    full = study(subject.model_class, subject.config, real=False)
+def _decide(subject: Subject, built: Any) -> Plan:
+    full = study(subject.model_class, subject.config, real=False, built=built)
     first, _ = draft(full, Verdicts())
     _servable(subject, first)
     if lies := false_hints(full, first):
@@ -81,6 +82,18 @@ def small_study(subject: Subject) -> Study:
         return _small(subject, full, first)[0]
 
 
+def first_plan(subject: Subject) -> Plan:
+    """What dataflow alone says of the large model, proven by nothing yet: its sizes, and what they divide by.
+
+    Raises:
+        RefusedError: it cannot be served correctly whatever is proven.
+    """
+    with blamed(subject):
+        first, _ = draft(study(subject.model_class, subject.config, real=False), Verdicts())
+        _servable(subject, first)
+        return first
+
+
 def small_plan(subject: Subject, *, ranks: int = 2, stages: int = 2) -> tuple[Plan, Study]:
     """The plan of the small model, and the model: what `verify` runs on so many ranks and stages, if the large one can.
 
@@ -97,8 +110,15 @@ def small_plan(subject: Subject, *, ranks: int = 2, stages: int = 2) -> tuple[Pl
 
 
 def _small(subject: Subject, full: Study, first: Plan, ranks: int = 2, stages: int = 2) -> tuple[Study, Verdicts]:
-    sizes = {"layers": layers_needed(first, stages), "ranks": ranks}
-    config = shrink(subject.config, subject.model_class, windows=full.windows, interface=full.interface, **sizes)
+    config = shrink(
+        subject.config,
+        subject.model_class,
+        layers=layers_needed(first, stages),
+        ranks=ranks,
+        windows=full.windows,
+        interface=full.interface,
+        built=full.model,
+    )
     small = study(subject.model_class, config, real=True, interface=full.interface, shut=full.shut)
     _begin(full, small)
     return small, judge(small, _barred(full, first))
@@ -107,7 +127,7 @@ def _small(subject: Subject, full: Study, first: Plan, ranks: int = 2, stages: i
 def _barred(full: Study, first: Plan) -> frozenset[tuple[Key, str]]:
     """Fusions that values of the large model rule out, by kind of module."""
     told = [no for no in first.refusals if no.wanted == "rotary" and no.reason is Reason.VALUE_VARIES]
-    return frozenset((key(full.recording.calls[no.module]), no.wanted) for no in told)
+    return frozenset((key(full.recording.calls[full.recording.same(no.module)]), no.wanted) for no in told)
 
 
 def _begin(full: Study, small: Study) -> None:
@@ -233,7 +253,7 @@ def _covered(full: Study, verdicts: Verdicts, proven: Plan) -> Plan:
         for forward in missing:
             if plan.stages is not None and plan.stages.decoder in forward.paths:
                 verdicts.stages = False
-            call = full.recording.calls[forward.paths[0]]
+            call = full.recording.calls[full.recording.same(forward.paths[0])]
             found = f"`{forward.name}` is rewritten as in no small model that runs"
             told = Refusal("fusion", Reason.CANNOT_RUN, found, call.path, place_of(call))
             verdicts.known[key(call)] = Verdict(fused=False, split=False, refusal=told)

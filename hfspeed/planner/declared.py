@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
 
 from hfspeed.graph.linear import shape_of
 from hfspeed.plan import Column, Heads, Op, Plan, Row, Stacked, Whole
+from hfspeed.plan.styles import generic
 from hfspeed.refusal import Reason, Refusal
 
 _STYLES = {
@@ -29,11 +30,15 @@ def disagreements(model: Any, plan: Plan) -> tuple[Refusal, ...]:
     if not plan.tensor:
         ours = {}  # nothing is split, for a reason that is told elsewhere
     found = []
+    modules: dict[str, list[str]] = {}
+    single: dict[str, list[str]] = {}
+    for names, given in ((modules, model.named_modules()), (single, model.named_parameters())):
+        for path, _ in given:
+            names.setdefault(generic(path), []).append(path)  # layers by the hundred differ in their number alone
     for pattern, style in declared.items():
-        regex = _regex(f"{base}.{pattern}")
-        paths = [path for path, _ in model.named_modules() if regex.match(path)]
+        paths = _named(f"{base}.{pattern}", modules)
         linear = [path for path in paths if shape_of(model.get_submodule(path))]
-        paths += [name for name, _ in model.named_parameters() if regex.match(name)]
+        paths += _named(f"{base}.{pattern}", single)
         told = _difference(pattern, str(style), paths, [(p, ours.get(p)) for p in linear])
         if told:
             module = paths[0] if paths else base
@@ -45,6 +50,12 @@ def unmatched(base: nn.Module, names: Iterable[str]) -> list[str]:
     """Names of a plan that are of no module and no parameter of the base model."""
     known = [name for name, _ in (*base.named_modules(), *base.named_parameters(remove_duplicate=False))]
     return [name for name in names if not any(map(_regex(name).match, known))]
+
+
+def _named(pattern: str, names: Mapping[str, list[str]]) -> list[str]:
+    """The names that a pattern is for, among those grouped by what they are without numbers."""
+    regex = _regex(pattern)
+    return [name for name in names.get(generic(pattern), ()) if regex.match(name)]
 
 
 def _regex(pattern: str) -> re.Pattern[str]:

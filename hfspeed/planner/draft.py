@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-
-from torch import nn
+from collections.abc import Sequence
 
 from hfspeed.axes import pipeline
 from hfspeed.fusions.bare import BareMatrix
@@ -20,15 +17,14 @@ from hfspeed.pattern.probe import CannotProbe
 from hfspeed.pattern.recurrence import recurrences
 from hfspeed.pattern.replacement import place_of
 from hfspeed.pattern.site import Site
-from hfspeed.plan import Attention, Heads, History, Local, Op, Plan, Recurrence, Stacked
-from hfspeed.plan.linears import taken
+from hfspeed.plan import Plan
 from hfspeed.plan.paths import below
 from hfspeed.planner import rewrites
-from hfspeed.planner.destinations import destinations
-from hfspeed.planner.forwards import by_hand, forwards
-from hfspeed.planner.leaves import Splits, as_written, ends, kept
+from hfspeed.planner.assemble import assembled
+from hfspeed.planner.forwards import by_hand
+from hfspeed.planner.leaves import Splits, as_written
 from hfspeed.planner.mixing import history
-from hfspeed.planner.readers import measured, owners_read, read_by_others, stay
+from hfspeed.planner.readers import read_by_others
 from hfspeed.planner.splits import split
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.switches import active
@@ -58,12 +54,7 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
     rewrites.masks(work)
     rewrites.positions(work)
     _stages(work)
-    work.ops += ends(study.model, study.twin, work.wrapper.head, measured(work.calls()))
-    claimed = frozenset(name for op in work.ops for name in _names(op))
-    read = owners_read(work.calls())
-    work.ops += kept(study.model, claimed, splits, whole, read)
-    work.refusals += stay(work.ops, read, study.model)
-    return _plan(work), work
+    return assembled(work, splits, whole), work
 
 
 def _replacements(work: Draft) -> None:
@@ -200,37 +191,3 @@ def _stages(work: Draft) -> None:
     site.notes.append(pipeline.note())
     site.promised += ["hands_on"] if decoder == work.wrapper.base else []
     work.stages = stages
-
-
-def _names(op: Op) -> Iterator[str]:
-    """The paths whose weights an op takes."""
-    yield op.path if not isinstance(op, (Attention, History, Local, Recurrence)) else f"{op.path}."
-    outer = op.path.rpartition(".")[0]
-    if isinstance(op, (Heads, Stacked)):
-        yield from (f"{outer}.{part}" if outer else part for part in op.parts)
-    if isinstance(op, Attention) and op.sinks:
-        yield f"{op.path}.{op.sinks}"
-    yield from (f"{outer}.{name}" for name in taken(op))
-
-
-def _plan(work: Draft) -> Plan:
-    model: Any = work.study.model
-    order = {name: number for number, (name, _) in enumerate(model.named_modules())}
-    ops = tuple(sorted(work.ops, key=lambda op: order.get(op.path, order.get(op.path.rpartition(".")[0], 0))))
-    weights, ties = destinations(model, ops)
-    base: nn.Module = model.get_submodule(work.wrapper.base)
-    output = work.study.recording.calls[work.wrapper.base].output
-    return Plan(
-        architecture=type(model).__name__,
-        module=type(model).__module__,
-        size=int(output[0].shape[-1]),
-        ops=ops,
-        weights=weights,
-        ties=ties,
-        forwards=forwards(work.sites.values()),
-        wrapper=work.wrapper,
-        stages=work.stages,
-        tensor=work.tensor,
-        refusals=tuple(dict.fromkeys(work.refusals)),
-        ignorable=tuple(getattr(base, "_keys_to_ignore_on_load_unexpected", None) or ()),
-    )

@@ -106,6 +106,7 @@ def look(subject: Subject, *, ranks: int = RANKS, stages: int = 2) -> Looked:
         windows=full.windows,
         interface=full.interface,
         ranks=ranks,
+        built=full.model,
     )
     model = build(subject.model_class, config, device="cpu", dtype=torch.float64, interface=False).double()
     randomise(model)

@@ -9,6 +9,7 @@ from typing import Any
 
 from hfspeed.emit import cache_root, emitted
 from hfspeed.plan import Plan
+from hfspeed.planner.build import build
 from hfspeed.planner.cache import PlanCache, key_for
 from hfspeed.planner.decide import decide
 from hfspeed.planner.load import Subject
@@ -27,9 +28,10 @@ def plan_for(config: Any, model_class: type[Any]) -> tuple[Plan, ModuleType]:
 
 def planned(subject: Subject) -> tuple[Plan, ModuleType]:
     """As `plan_for`, for a loaded subject."""
-    cache, key = PlanCache(cache_root() / "plans"), key_for(subject)
+    model = build(subject.model_class, subject.config)
+    cache, key = PlanCache(cache_root() / "plans"), key_for(subject, model)
     plan = cache.get(key)
     if plan is None:
-        plan = decide(subject)
+        plan = decide(subject, model)
         cache.put(key, plan)
     return plan, emitted(plan)

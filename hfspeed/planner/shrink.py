@@ -31,8 +31,9 @@ def shrink(
     windows: frozenset[int] = frozenset(),
     interface: bool = True,
     ranks: int = 2,
+    built: Any = None,
 ) -> Any:
-    """A small configuration of the same class and shape; ``config`` is not touched.
+    """A small configuration of the same class and shape; ``config`` is not touched. ``built`` is its model, on meta.
 
     Layers are cut to the first ``layers`` (lists per layer too), attention windows in ``windows`` become 8, 12, …
     so that they act on short prompts, and heads stay enough for ``ranks`` where there are. Usual names of sizes are set
@@ -42,7 +43,7 @@ def shrink(
     Raises:
         SubjectError: the model does not run, or more than 40 million elements remain.
     """
-    search = _Search(config, model_class, interface, ranks)
+    search = _Search(config, model_class, interface, ranks, built)
     search.cut(layers)
     search.names()
     search.windows(windows)
@@ -53,7 +54,7 @@ def shrink(
 class _Search:
     """The values changed so far, and the trials that allowed them."""
 
-    def __init__(self, config: Any, model_class: type[Any], interface: bool, ranks: int = 2) -> None:
+    def __init__(self, config: Any, model_class: type[Any], interface: bool, ranks: int = 2, built: Any = None) -> None:
         self.ranks = ranks
         self.config, self.model_class, self.interface = config, model_class, interface
         self.text = _text_path(config)
@@ -62,7 +63,7 @@ class _Search:
         self.values: dict[Spot, Any] = {}
         self.trials = 0
         self.runs = True
-        self.now = self.outcome({})
+        self.now = attempt(model_class, config, interface=interface, built=built)
         if self.now.error and self.now.size:
             # the forward reads values, so it cannot run on meta: building must do until the model is small
             self.runs = False

@@ -95,6 +95,7 @@ def study(
     seed: int = 0,
     interface: bool | None = None,
     shut: frozenset[type[nn.Module]] = frozenset(),
+    built: Any = None,
 ) -> Study:
     """Build and record a model.
 
@@ -105,6 +106,7 @@ def study(
         seed: of the random weights.
         interface: whether its attention calls the attention interface; by default that is found out.
         shut: classes that are not looked into, because the model was planned so on meta, where more are found.
+        built: the model on meta as `build` makes it, where somebody has.
 
     Raises:
         RefusedError: the forward does not run alone.
@@ -114,7 +116,7 @@ def study(
     failed: RefusedError | None = None
     first: Study | None = None
     try:
-        first = _study(model_class, config, real, seed, True)
+        first = _study(model_class, config, real, seed, True, built=built)
     except RefusedError as error:
         failed = error
     if first is not None and any(is_attention(n) for c in first.recording.calls.values() for n in c.graph.nodes):
@@ -140,6 +142,7 @@ def _study(
     seed: int,
     interface: bool,
     shut: frozenset[type[nn.Module]] = frozenset(),
+    built: Any = None,
 ) -> Study:
     if real:
         model = build(model_class, config, device="cpu", dtype=torch.float64, interface=interface)
@@ -147,7 +150,7 @@ def _study(
         randomise(model, seed)
         twin = model
     else:
-        model = build(model_class, config, device="meta", interface=interface)
+        model = built if built is not None else build(model_class, config, device="meta", interface=interface)
         twin = build(model_class, config, device="meta", buffers=True, interface=interface)
     found = Study(model, twin, Recording(model), real, interface, shut=shut)
     found.fresh = copy.deepcopy(model) if real else None
@@ -190,7 +193,10 @@ def _run(found: Study, start: int, tokens: int = TOKENS) -> Recording:
     values = {} if real else {given[n]: v for n, v in known.items() if n in given}
     values |= {} if real else dict(_made(model, found.twin))
     with Exact() if real else nullcontext():
-        return record(model, given, keep_values=real and tokens == TOKENS, values=values, shut=found.shut)
+        usual = tokens == TOKENS
+        # equal layers of a large model are looked at once; of the small one, which carries the proof, all run
+        share = usual and not real
+        return record(model, given, keep_values=real and usual, values=values, shut=found.shut, share=share)
 
 
 def _made(model: nn.Module, twin: nn.Module) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hfspeed.errors import SubjectError
+from hfspeed.graph.record import record
 from hfspeed.planner.blame import line_of
 from hfspeed.planner.build import build, size_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
@@ -47,10 +48,14 @@ def attempt(
     run: bool = True,
     interface: bool = True,
     last: bool = False,
+    built: Any = None,
 ) -> Outcome:
-    """Build ``config`` on ``device`` and, with ``run``, do one forward of `TOKENS` tokens without a cache."""
+    """Build ``config`` on ``device`` and, with ``run``, do one forward of `TOKENS` tokens without a cache.
+
+    ``built`` is that model where somebody has built it already; of its layers, equal ones are run once.
+    """
     try:
-        model = build(model_class, config, device=device, interface=interface)
+        model = built if built is not None else build(model_class, config, device=device, interface=interface)
     except SubjectError as error:
         return Outcome(0, 0, error=str(error), place=error.place)
     vocabulary = model.get_input_embeddings().weight.shape[0]
@@ -58,8 +63,11 @@ def attempt(
     if not run:
         return outcome
     try:
-        with torch.no_grad():
-            model(**inputs(model, device, last))
+        if built is not None:
+            record(model, inputs(model, device, last), share=True)
+        else:
+            with torch.no_grad():
+                model(**inputs(model, device, last))
     except AUTHOR_ERRORS as error:
         return replace(outcome, error=told(error), place=line_of(error, Path(inspect.getfile(model_class)).parent))
     return outcome
