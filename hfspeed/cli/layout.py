@@ -10,6 +10,17 @@ if TYPE_CHECKING:
     from hfspeed.plan import Plan
 
 
+def impossible(plan: Plan, *, ranks: int, stages: int, spread: int = 1) -> list[str]:
+    """Which sizes of a model rule a layout out, one line each; empty if they allow it, or if it is not split at all."""
+    from hfspeed.plan import Experts, laws
+
+    counts = [op.count for op in plan.ops if isinstance(op, Experts)]
+    told = [] if not counts or spread <= min(counts) else [f"a layer has {min(counts)} experts, and a rank needs one"]
+    told += laws.division(plan, ranks) if plan.tensor else ()
+    told += laws.partition(plan, stages) if plan.stages is not None else ()
+    return laws.once(told)
+
+
 def possible(plan: Plan, *, ranks: int, stages: int, spread: int = 1) -> None:
     """Check a layout; ``spread`` is among how many ranks whole experts are spread.
 

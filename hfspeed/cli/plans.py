@@ -35,7 +35,7 @@ def check(name: str, *, trust: bool, tp: int, pp: int, ep: int) -> None:
 def write(name: str, *, trust: bool, only_show: bool) -> None:
     """Put the plans into the configuration file, or show as a diff what would be put."""
     from hfspeed.lint.disk import Disk
-    from hfspeed.planner.written_plans import own_file, rewritten
+    from hfspeed.planner.written_plans import foreign, rewritten
 
     subject, seen, derived = _found(name, trust)
     made = rewritten(seen, derived, Disk().text)
@@ -50,14 +50,13 @@ def write(name: str, *, trust: bool, only_show: bool) -> None:
         sys.stdout.writelines(unified_diff(made.before.splitlines(True), made.after.splitlines(True), *names))
     elif made.before == made.after:
         print(f"{made.file} is up to date", file=sys.stderr)
-    elif not own_file(subject, made.file):
-        raise UsageError(
-            f"{made.file} belongs to an installed package, not to {name}; "
-            "copy the model's files into a folder of yours, or see --diff"
-        )
+    elif why := foreign(subject, made.file):
+        raise UsageError(why)
     else:
         _put(made.file, made.after)
         print(f"wrote {made.file}", file=sys.stderr)
+    for entry in made.left:
+        print(f"left: {entry}; --check will tell of it", file=sys.stderr)
 
 
 def _put(file: Path, text: str) -> None:

@@ -66,7 +66,7 @@ def report(
     held = holdings(plan, found, Layout(tp, pp, ep))
     about = Subject(model, plan, held, axes, command, _versions(), found.disk)
     wanted = form or ("svg" if output is not None and output.suffix == ".svg" else "html")
-    text = card(about) if wanted == "svg" else page(about)
+    text = (card(about) if wanted == "svg" else page(about)).rstrip("\n") + "\n"
     if output is None:
         sys.stdout.write(text)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,6 +10,7 @@ import typer
 from hfspeed.errors import UsageError
 
 if TYPE_CHECKING:
+    from hfspeed.plan.styles import StylePlans
     from hfspeed.planner.load import Subject
     from hfspeed.planner.looked import Looked
     from hfspeed.planner.styled import Derived
@@ -40,19 +41,61 @@ def trained(subject: Subject, *, tp: Sequence[int], pp: Sequence[int], ep: Seque
 
 
 def _sizes(seen: Looked, derived: Derived, tp: Sequence[int], pp: Sequence[int], ep: Sequence[int]) -> bool:
+    """Run the plans found in code, and those that the configuration declares where they are others."""
+    from hfspeed.plan.styles import KINDS, StylePlans
+    from hfspeed.planner.looked import config_of, declared_plans
+
+    theirs = declared_plans(config_of(seen))
+    same = {kind for kind in KINDS if _same(derived.plans, theirs, kind)}
+    other = StylePlans(*({} if kind in same else theirs.of(kind) for kind in KINDS))  # type: ignore[arg-type]
+    found = {kind: "found in code, as declared" if kind in same else "found in code" for kind in KINDS}
+    sizes = {"tp": tp, "pp": pp, "ep": ep}
+    out = _ruled_out(seen, derived.plans, sizes)
+    fine = _run(seen, derived.plans, found, sizes, out)
+    if not _run(seen, other, dict.fromkeys(KINDS, "declared"), sizes, out):
+        print("the declared plan is wrong; `hfspeed plan --check` says where")
+        fine = False
+    return fine
+
+
+def _same(ours: StylePlans, theirs: StylePlans, kind: str) -> bool:
+    return bool(theirs.of(kind)) and dict(ours.of(kind)) == dict(theirs.of(kind))
+
+
+def _ruled_out(seen: Looked, plans: StylePlans, sizes: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], str]:
+    """Numbers of ranks that the large model does not allow, whoever makes the plan, and why."""
     from hfspeed.plan.styles import under
     from hfspeed.planner.full_size import misfit
+
+    found = {
+        (kind, count): misfit(seen.full, under(seen.base, plan), count, kind)
+        for kind, plan in (("tp", plans.tp), ("ep", plans.ep))
+        for count in sizes[kind] or (2 if kind == "tp" else seen.spread,)
+        if count > 1 and plan
+    }
+    return {case: why for case, why in found.items() if why}
+
+
+def _run(
+    seen: Looked,
+    plans: StylePlans,
+    whence: Mapping[str, str],
+    sizes: Mapping[str, Sequence[int]],
+    out: Mapping[tuple[str, int], str],
+) -> bool:
+    """Run plans, print what came of each, and say whether all was as asked."""
     from hfspeed.planner.styled import prove
 
     fine = True
-    for kind, count, outcome in prove(seen, derived.plans, tp or (1, 2), pp or (1, 2), ep):
-        plan = under(seen.base, derived.plans.ep if kind == "ep" else derived.plans.tp)
-        if kind != "pp" and count > 1 and (why := misfit(seen.full, plan, count, kind)):
-            print(f"impossible: {kind} plan, {count} ranks: {why}")
+    for kind, count, outcome in prove(seen, plans, sizes["tp"] or (1, 2), sizes["pp"] or (1, 2), sizes["ep"]):
+        told = f"{kind} plan {whence[kind]}"
+        if why := out.get((kind, count)):
+            print(f"impossible: {told}, {count} ranks: {why}")
+            fine = fine and count not in sizes[kind]
             continue
         word = WORDS[kind]
         many = word if count == 1 else word.replace("rank", "ranks").replace("stage", "stages")
-        print(f"{'equal' if outcome.equal else 'unequal'}: {kind} plan, {count} {many}: {outcome}")
+        print(f"{'equal' if outcome.equal else 'unequal'}: {told}, {count} {many}: {outcome}")
         fine = fine and outcome.equal
     return fine
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hfspeed.cli.layout import possible
+from hfspeed.cli.layout import impossible, possible
 from hfspeed.errors import RefusedError, UsageError
 from hfspeed.refusal import Reason
 
@@ -32,10 +32,10 @@ def verify(
     ] = None,
     dtype: Annotated[str, typer.Option("--dtype", metavar="TYPE,…", help="What to compute in.")] = "float64",
     train: Annotated[
-        bool, typer.Option("--train", help="Also run the plans of transformers' styles, forward and backward.")
+        bool, typer.Option("--train", help="Also run plans of transformers' styles, forward and backward.")
     ] = False,
     mutants: Annotated[
-        bool, typer.Option("--mutants", help="With --train: also run wrong plans, each of which must be caught.")
+        bool, typer.Option("--mutants", help="As --train, and also run wrong plans, each of which must be caught.")
     ] = False,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
@@ -44,35 +44,33 @@ def verify(
     """Prove that what hfspeed makes of a model computes the same numbers.
 
     A small model of the same shape, with random weights, is run by its author's code and as it is served: prompts
-    packed side by side, continued token by token, on simulated ranks and stages. Exits with 1 at the first difference.
+    packed side by side, continued token by token, on simulated ranks and stages. Exits with 1 at the first difference,
+    and where a size was asked for that the model's own sizes rule out.
     """
     ranks, stages, dtypes = _numbers(tp, "--tp"), _numbers(pp, "--pp"), _dtypes(dtype)
+    spread = _numbers(ep, "--ep") or []
     from rich.console import Console
 
-    from hfspeed.planner.decide import small_plan
+    from hfspeed.planner.decide import first_plan, small_plan
     from hfspeed.planner.load import load
     from hfspeed.planner.mismatch import Mismatch
 
-    progress = Console(stderr=True)
     try:
-        with progress.status(f"planning {model}, shrunken"):
+        with Console(stderr=True).status(f"planning {model}, shrunken"):
             subject = load(model, trust_remote_code=trust_remote_code)
-            plan, small = small_plan(subject, ranks=max(ranks or [2]), stages=max(stages or [2]))
-        for count in _numbers(ep, "--ep") or []:
+            out = _ruled_out(first_plan(subject), ranks or [1], stages or [1], spread)
+            plan, small = small_plan(subject, **_most(ranks or [1], stages or [1], out))
+        spread = [count for count in spread if count not in out]
+        for count in spread:
             possible(plan, ranks=1, stages=1, spread=count)
-        for kind, (count, cut) in product(dtypes, _cases(plan, ranks, stages)):
-            with progress.status(f"{kind}, {count} ranks, {cut} stages"):
-                proofs = _proven(plan, small.fresh, count, cut, kind)
-            print(_equal(proofs, count, cut, kind))
-        for kind, count in product(dtypes, _numbers(ep, "--ep") or []):
-            with progress.status(f"{kind}, {count} ranks of whole experts"):
-                proofs = _proven(plan, small.fresh, count, 1, kind, spread=True)
-            print(_equal(proofs, count, 1, kind, spread=True))
+        _proofs(plan, small.fresh, dtypes, _cases(plan, ranks, stages, out), spread)
+        fine = not mutants or _caught(plan, small)
         if train or mutants:
             from hfspeed.cli.trained import trained
 
-            asked = {"tp": ranks or [], "pp": stages or [], "ep": _numbers(ep, "--ep") or []}
-            trained(subject, mutants=mutants, **asked)
+            trained(subject, mutants=mutants, tp=ranks or [], pp=stages or [], ep=_numbers(ep, "--ep") or [])
+        if out or not fine:
+            raise typer.Exit(1)
     except Mismatch as error:
         _unequal(model, error)
     except RefusedError as error:
@@ -99,13 +97,65 @@ def _dtypes(text: str) -> list[str]:
     return list(dict.fromkeys(pieces))
 
 
-def _cases(plan: Plan, ranks: list[int] | None, stages: list[int] | None) -> list[tuple[int, int]]:
+def _ruled_out(first: Plan, ranks: list[int], stages: list[int], spread: list[int]) -> set[tuple[int, int] | int]:
+    """The layouts that the large model's sizes rule out, each told."""
+    out: set[tuple[int, int] | int] = set()
+    for count, cut in product(ranks, stages):
+        if why := impossible(first, ranks=count, stages=cut):
+            out.add((count, cut))
+            print(f"impossible: {_many(count, 'rank')}, {_many(cut, 'stage')}: {'; '.join(why)}")
+    for count in spread:
+        if why := impossible(first, ranks=1, stages=1, spread=count):
+            out.add(count)
+            print(f"impossible: {_many(count, 'rank')} of whole experts: {'; '.join(why)}")
+    return out
+
+
+def _most(ranks: list[int], stages: list[int], out: set[tuple[int, int] | int]) -> dict[str, int]:
+    """For how many ranks and stages the small model has to have heads and layers enough."""
+    able = [case for case in product(ranks, stages) if case not in out]
+    return {"ranks": max([2, *(n for n, _ in able)]), "stages": max([2, *(n for _, n in able)])}
+
+
+def _cases(
+    plan: Plan, ranks: list[int] | None, stages: list[int] | None, out: set[tuple[int, int] | int]
+) -> list[tuple[int, int]]:
     """The layouts to run: those asked for, which must be possible, or one and two of what can be."""
     counts = ranks or ([1, 2] if plan.tensor else [1])
     cuts = stages or ([1, 2] if plan.stages is not None and plan.stages.count > 1 else [1])
-    for count, cut in product(counts, cuts):
+    cases = [case for case in product(counts, cuts) if case not in out]
+    for count, cut in cases:
         possible(plan, ranks=count, stages=cut)
-    return list(product(counts, cuts))
+    return cases
+
+
+def _proofs(plan: Plan, model: Any, dtypes: list[str], cases: list[tuple[int, int]], spread: list[int]) -> None:
+    """Prove every layout in every type, and print each as it is done."""
+    from rich.console import Console
+
+    progress = Console(stderr=True)
+    for kind, (count, cut) in product(dtypes, cases):
+        with progress.status(f"{kind}, {count} ranks, {cut} stages"):
+            proofs = _proven(plan, model, count, cut, kind)
+        print(_equal(proofs, count, cut, kind))
+    for kind, count in product(dtypes, spread):
+        with progress.status(f"{kind}, {count} ranks of whole experts"):
+            proofs = _proven(plan, model, count, 1, kind, spread=True)
+        print(_equal(proofs, count, 1, kind, spread=True))
+
+
+def _caught(plan: Plan, small: Any) -> bool:
+    """Run wrong versions of the plan that was just proven; whether all of them were caught."""
+    from rich.console import Console
+
+    from hfspeed.planner.own_mutants import survivors
+
+    with Console(stderr=True).status("running wrong versions of our own plan"):
+        count, alive = survivors(plan, small.fresh)
+    print(f"wrong plans caught, of what is served: {count - len(alive)} of {count}")
+    for mutant in alive:
+        print(f"  not caught: {mutant.what}")
+    return not alive
 
 
 def _proven(plan: Plan, model: Any, count: int, cut: int, kind: str, *, spread: bool = False) -> list[Proof]:

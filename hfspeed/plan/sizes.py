@@ -41,6 +41,13 @@ def sizes(plan: Plan, group: tuple[int, int] = (1, 1), quantised: Iterable[str] 
     return _tensor(plan, group, frozenset(quantised)), _stages(plan), _experts(plan)
 
 
+def ruled_out(plan: Plan, ranks: int) -> Iterator[tuple[str, str]]:
+    """What keeps a plan from so many ranks: the first path, and all like it with the reason, in words."""
+    few, paths_of = _distinct(plan.ops)
+    for path, why in _ruled(replace(plan, ops=few), ranks, (1, 1), frozenset()):
+        yield path, f"{', '.join(paths.merge(paths_of.get(path, [path])))}: {why}"
+
+
 def _tensor(plan: Plan, group: tuple[int, int], quantised: frozenset[str]) -> Sizes:
     if not plan.tensor:
         return Sizes("--tp", (1,), LIMIT, _refusals(plan, "tensor") or ("the plan does not say why",))

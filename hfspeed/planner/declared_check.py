@@ -7,9 +7,9 @@ from typing import Any
 
 from hfspeed.plan.styles import KINDS, StylePlans, attribute, under
 from hfspeed.planner.declared import unmatched
-from hfspeed.planner.full_size import misfit
+from hfspeed.planner.declared_sizes import declared_sizes, parts
 from hfspeed.planner.looked import Looked, config_of, declared_plans
-from hfspeed.planner.stretches import Stretch, stretches
+from hfspeed.planner.stretches import Stretch
 from hfspeed.planner.styled import Derived, staged_outcome
 from hfspeed.reference.styles import STYLES
 from hfspeed.refusal import Place, Reason, Refusal
@@ -33,14 +33,17 @@ def check(
     theirs = declared_plans(config)
     found = [*_entries(seen, theirs), *_missing(theirs, derived.plans)]
     if theirs.tp:
-        found += [*_readers(seen, theirs.tp), *_sizes(seen, theirs.tp, ranks, "tp")]
+        wrong = list(_readers(seen, theirs.tp, derived.plans.tp))
+        out = {name for _, names in wrong for name in names}  # what is wrong at any size is told once
+        right = {name: style for name, style in theirs.tp.items() if name not in out}
+        found += [*(one for one, _ in wrong), *declared_sizes(seen, right, ranks, "tp")]
     if theirs.ep:
         count = seen.spread
         outcome = seen.whole.ranks(under(seen.base, theirs.ep), count, train=True)
         if not outcome.equal:
             told = f"on {count} ranks: {outcome}"
             found.append(Refusal("ep plan", Reason.NUMBERS_DIFFER, told, next(iter(theirs.ep))))
-        found += _sizes(seen, theirs.ep, spread, "ep")
+        found += declared_sizes(seen, theirs.ep, spread, "ep")
     for count in {2, *stages} if theirs.pp else ():
         outcome = staged_outcome(seen, theirs.pp, count)
         if not outcome.equal:
@@ -82,38 +85,40 @@ def _missing(theirs: StylePlans, ours: StylePlans) -> Iterator[Refusal]:
                 )
 
 
-def _readers(seen: Looked, plan: Mapping[str, str]) -> Iterator[Refusal]:
-    """Stretches whose entries, alone, compute something else."""
+def _readers(
+    seen: Looked, plan: Mapping[str, str], ours: Mapping[str, str]
+) -> Iterator[tuple[Refusal, Mapping[str, str]]]:
+    """Stretches whose entries, alone, compute something else, each at the entry that is wrong; and their entries."""
     whole = seen.whole.ranks({**seen.beside, **under(seen.base, plan)}, 2, train=True)
     if whole.equal:
         return
     blamed = False
-    for part, names in _parts(seen, plan):
+    for part, names in parts(seen, plan):
         outcome = seen.whole.ranks(under(seen.base, names), 2, train=True)
         if not outcome.equal:
             blamed = True
-            yield Refusal(
-                "tp plan", Reason.MIXES_SPLIT, f"{_said(part, names, seen.base)}; {outcome}", next(iter(names))
-            )
+            at, remedy = _culprit(seen, names, part, ours)
+            told = f"{_said(part, names, seen.base)}; {outcome}{remedy}"
+            yield Refusal("tp plan", Reason.MIXES_SPLIT, told, at), names
     if not blamed:
-        yield Refusal("tp plan", Reason.NUMBERS_DIFFER, f"on 2 ranks: {whole}", next(iter(plan)))
+        yield Refusal("tp plan", Reason.NUMBERS_DIFFER, f"on 2 ranks: {whole}", next(iter(plan))), plan
 
 
-def _parts(seen: Looked, plan: Mapping[str, str]) -> Iterator[tuple[Stretch | None, dict[str, str]]]:
-    """The plan's entries by stretch; what is in none of them by its parent."""
-    left = dict(plan)
+def _culprit(
+    seen: Looked, names: Mapping[str, str], part: Stretch | None, ours: Mapping[str, str]
+) -> tuple[str, str]:
+    """The one entry that has to change, as running it changed shows; else the first that the code does not give."""
     start = len(seen.base) + 1
-    for stretch in stretches(seen.recording, seen.base):
-        touched = {name[start:] for name in (*stretch.columns, *stretch.inner, *stretch.rows, *stretch.past)}
-        names = {name: style for name, style in left.items() if name in touched}
-        if names:
-            yield stretch, names
-            left = {name: style for name, style in left.items() if name not in names}
-    groups: dict[str, dict[str, str]] = {}
-    for name, style in left.items():
-        owner = next((one for one in left if name.startswith(f"{one}.")), name)
-        groups.setdefault(owner, {})[name] = style
-    yield from ((None, names) for names in groups.values())
+    stretch = {name[start:] for name in part.names} if part is not None else set()
+    missing = [name for name in ours if name in stretch and name not in names]
+    other = [name for name, style in names.items() if ours.get(name) != style]
+    for name in (*other, *missing):
+        mended = {key: style for key, style in names.items() if key != name}
+        mended |= {name: ours[name]} if name in ours else {}
+        if mended and seen.whole.ranks(under(seen.base, mended), 2, train=True).equal:
+            right = f"with {ours[name]} for" if name in ours else "without"
+            return (name if name in names else next(iter(names))), f"; {right} `{name}` it is right"
+    return next(iter(other or names)), ""
 
 
 def _said(stretch: Stretch | None, names: Mapping[str, str], base: str) -> str:
@@ -125,11 +130,3 @@ def _said(stretch: Stretch | None, names: Mapping[str, str], base: str) -> str:
         return ", ".join(f"`{one[start:]}` ({names.get(one[start:], 'no entry')})" for one in entries)
 
     return f"what {told(stretch.columns)} gives is read by {told(stretch.rows)}"
-
-
-def _sizes(seen: Looked, plan: Mapping[str, str], sizes: Sequence[int], kind: str) -> Iterator[Refusal]:
-    for count in sizes:
-        for _, names in _parts(seen, plan):
-            if count > 1 and (why := misfit(seen.full, under(seen.base, names), count, kind)):
-                told = f"does not fit {count} ranks: {why}"
-                yield Refusal(f"{kind} plan", Reason.DOES_NOT_DIVIDE, told, next(iter(names)))

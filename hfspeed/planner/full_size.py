@@ -88,7 +88,7 @@ def _stops(full: Study, call: Call, entries: Mapping[str, str], ranks: int) -> s
     try:
         found = _shape(full, call, entries, ranks)
     except AUTHOR_ERRORS as error:
-        return f"`{call.path}`: {told(error)}"
+        return f"`{call.path}` does not run on one rank's share ({told(error)})"
     return "" if wanted == found else f"`{call.path}` gives {found}, not {wanted}"
 
 

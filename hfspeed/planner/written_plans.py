@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hfspeed.errors import UsageError
-from hfspeed.plan.styles import StylePlans
+from hfspeed.plan.styles import StylePlans, attribute
 from hfspeed.planner.declared import unmatched
 from hfspeed.planner.load import Subject
 from hfspeed.planner.looked import Looked, config_of, declared_plans
+from hfspeed.planner.overridden import overridden
 from hfspeed.planner.styled import Derived, staged_outcome
 from hfspeed.source.configuration import with_plans
 
@@ -24,6 +25,8 @@ class Rewritten:
     file: Path
     before: str
     after: str
+    left: tuple[str, ...] = ()
+    """Entries that stay although they match nothing here, each with what it says."""
 
 
 def rewritten(seen: Looked, derived: Derived, read: Callable[[Path], str]) -> Rewritten:
@@ -42,17 +45,40 @@ def rewritten(seen: Looked, derived: Derived, read: Callable[[Path], str]) -> Re
     try:
         file = Path(inspect.getsourcefile(owner) or "")
         before = read(file)
-        after = with_plans(before, owner.__name__, _merged(seen, derived.plans, declared_plans(config)))
+        plans = _merged(seen, derived.plans, declared_plans(config))
+        after = with_plans(before, owner.__name__, plans)
     except (TypeError, OSError, SyntaxError, ValueError) as error:
         raise UsageError(f"the file of {owner.__name__} cannot be rewritten: {error}") from error
-    return Rewritten(file, before, after)
+    if over := overridden(file, before, after, config, plans):
+        raise UsageError(over)
+    return Rewritten(file, before, after, tuple(_left(seen, plans, declared_plans(config))))
 
 
-def own_file(subject: Subject, file: Path) -> bool:
-    """Whether a configuration file lies beside what the user named, rather than in an installed package."""
+def _left(seen: Looked, plans: StylePlans, theirs: StylePlans) -> Iterator[str]:
+    """Entries that nothing matches and that stay, for the class may have other configurations."""
+    base = seen.full.model.get_submodule(seen.base)
+    for kind in ("tp", "ep"):
+        for name in unmatched(base, theirs.of(kind)):
+            if not plans.of(kind) or name in plans.of(kind):
+                yield f"`{name}` in {attribute(kind)} matches no module of this configuration"
+
+
+def foreign(subject: Subject, file: Path) -> str:
+    """Why a configuration file may not be written; empty if it lies beside what the user named."""
     folder = subject.folder if subject.folder is not None else Path(subject.name).expanduser().parent
     named = subject.folder is not None or Path(subject.name).suffix == ".py"
-    return named and file.resolve().is_relative_to(folder.resolve())
+    if named and file.resolve().is_relative_to(folder.resolve()):
+        return ""
+    beside = folder / file.name
+    if named and beside.is_symlink() and beside.resolve() == file.resolve():
+        return (
+            f"{beside} is a symbolic link to {file.resolve()}, which does not lie in {folder}; "
+            "put a copy of the file in the place of the link, or see --diff"
+        )
+    return (
+        f"{file} belongs to an installed package, not to {subject.name}; "
+        "copy the model's files into a folder of yours, or see --diff"
+    )
 
 
 def _merged(seen: Looked, ours: StylePlans, theirs: StylePlans) -> StylePlans:

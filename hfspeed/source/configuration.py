@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+import io
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +82,7 @@ def with_plans(text: str, class_name: str, plans: StylePlans) -> str:
         module = cst.parse_module(text)
     except cst.ParserSyntaxError as error:
         raise ValueError(f"line {error.raw_line}: it does not parse") from error
-    writer = _Writer(module, class_name, plans, '"' if text.count('"') >= text.count("'") else "'")
+    writer = _Writer(module, class_name, plans, _quote(text))
     changed = module.visit(writer)
     if not writer.met:
         raise ValueError(f"it has no class {class_name}")
@@ -127,27 +129,77 @@ class _Writer(cst.CSTTransformer):
 
     def _dictionary(self, plan: Mapping[str, Any], indent: str, old: cst.Dict | None) -> cst.Dict:
         kept = {_value(e.key): e for e in old.elements if isinstance(e, cst.DictElement)} if old else {}
+        notes = _Notes(old)
         inner = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
-        last = cst.ParenthesizedWhitespace(indent=True)
         elements = []
-        for number, (key, value) in enumerate(plan.items()):
-            same = kept.get(key)
-            end = last if number == len(plan) - 1 else inner
-            element = same if same is not None and _value(same.value) == value else self._element(key, value)
-            comma = element.comma
-            noted = isinstance(comma, cst.Comma) and isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace)
-            line = comma.whitespace_after.first_line if noted else cst.TrailingWhitespace()  # type: ignore[union-attr]
-            elements.append(element.with_changes(comma=cst.Comma(whitespace_after=end.with_changes(first_line=line))))
-        return cst.Dict(elements, lbrace=cst.LeftCurlyBrace(whitespace_after=inner))
+        keys = [*plan, None]  # behind the last entry stands what stood before the closing brace
+        for (key, value), following in zip(plan.items(), keys[1:], strict=True):
+            element = self._element(key, value, kept.get(key))
+            end = inner if following is not None else cst.ParenthesizedWhitespace(indent=True)
+            space = end.with_changes(first_line=notes.beside(key), empty_lines=notes.above(following))
+            elements.append(element.with_changes(comma=cst.Comma(whitespace_after=space)))
+        begin = inner.with_changes(first_line=notes.opening, empty_lines=notes.above(keys[0]))
+        return cst.Dict(elements, lbrace=cst.LeftCurlyBrace(whitespace_after=begin))
 
-    def _element(self, key: str, value: Any) -> cst.DictElement:
-        return cst.DictElement(cst.SimpleString(f"{self.quote}{key}{self.quote}"), self._expression(value))
+    def _element(self, key: Any, value: Any, old: cst.DictElement | None) -> cst.DictElement:
+        """One entry; of an old one the key stays, and the value if it says the same, else its quotes."""
+        if old is None:
+            return cst.DictElement(cst.SimpleString(f"{self.quote}{key}{self.quote}"), self._expression(value))
+        if _value(old.value) == value:
+            return old
+        quote = self.quote
+        theirs = next((one for one in (old.value, old.key) if isinstance(one, cst.SimpleString)), None)
+        self.quote = theirs.quote if theirs is not None and len(theirs.quote) == 1 else quote
+        changed = old.with_changes(value=self._expression(value))
+        self.quote = quote
+        return changed
 
     def _expression(self, value: Any) -> cst.BaseExpression:
         if isinstance(value, str):
             return cst.SimpleString(f"{self.quote}{value}{self.quote}")
         items = [cst.Element(self._expression(item)) for item in value]
         return cst.List(items) if isinstance(value, list) else cst.Tuple(items)
+
+
+class _Notes:
+    """The comments in a dictionary: beside each entry and above it, and those above the closing brace."""
+
+    def __init__(self, old: cst.Dict | None) -> None:
+        self._beside: dict[Any, cst.TrailingWhitespace] = {}
+        self._above: dict[Any, Sequence[cst.EmptyLine]] = {}
+        self.opening = cst.TrailingWhitespace()
+        if old is None:
+            return
+        entries = [_value(e.key) if isinstance(e, cst.DictElement) else None for e in old.elements]
+        spaces = [e.comma.whitespace_after if isinstance(e.comma, cst.Comma) else None for e in old.elements]
+        if spaces and not isinstance(spaces[-1], cst.ParenthesizedWhitespace):
+            spaces[-1] = old.rbrace.whitespace_before  # no comma behind the last entry, or nothing behind the comma
+        start = old.lbrace.whitespace_after
+        if isinstance(start, cst.ParenthesizedWhitespace):
+            self.opening = start.first_line
+            self._above[entries[0] if entries else None] = start.empty_lines
+        for key, following, space in zip(entries, [*entries[1:], None], spaces, strict=True):
+            if isinstance(space, cst.ParenthesizedWhitespace):
+                self._beside[key], self._above[following] = space.first_line, space.empty_lines
+
+    def beside(self, key: Any) -> cst.TrailingWhitespace:
+        """What stands behind the entry on its line."""
+        return self._beside.get(key, cst.TrailingWhitespace())
+
+    def above(self, key: Any) -> Sequence[cst.EmptyLine]:
+        """The lines between the entry before and this one; of ``None``, those before the closing brace."""
+        return self._above.get(key, ())
+
+
+def _quote(text: str) -> str:
+    """The quotes that most of the file's short strings have."""
+    found = [token.string.lstrip("rRbBuUfF") for token in _tokens(text) if token.type == tokenize.STRING]
+    short = [one[0] for one in found if not one.startswith(('"""', "'''"))]
+    return "'" if short.count("'") > short.count('"') else '"'
+
+
+def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
+    return tokenize.generate_tokens(io.StringIO(text).readline)
 
 
 def _assigned(statement: cst.BaseStatement, name: str) -> cst.BaseExpression | None:

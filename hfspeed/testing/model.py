@@ -114,15 +114,18 @@ def _layouts(plan: Plan, tp: list[int], pp: list[int], ep: list[int]) -> Iterato
     for stages in pp:
         if broken := laws.once(laws.partition(plan, stages)):
             yield _told(f"cannot be cut into {stages} stages", plan, broken, "stages", "pipeline")
-    fewest = min((op.count for op in plan.ops if isinstance(op, Experts)), default=1)
+    counts = [op.count for op in plan.ops if isinstance(op, Experts)]
     for spread in ep:
-        if spread > fewest:
-            yield _told(f"has no experts for {spread} ranks", plan, [f"layers have {fewest} experts"], "experts")
+        if spread > 1 and not counts:
+            yield _told(f"has no experts that could be spread over {spread} ranks", plan, (), "experts")
+        elif counts and spread > min(counts):
+            yield _told(f"has layers with {min(counts)} experts, too few for {spread} ranks", plan, (), "experts")
 
 
 def _told(what: str, plan: Plan, broken: Iterable[str], *wanted: str) -> Loss:
     refusals = tuple(one for one in plan.refusals if one.wanted in wanted)
-    return (what if refusals else f"{what}: {'; '.join(broken)}"), refusals
+    told = "; ".join(broken)
+    return (f"{what}: {told}" if told and not refusals else what), refusals
 
 
 def _message(name: str, why: str, refusals: Iterable[Refusal]) -> str:
@@ -190,7 +193,10 @@ def _subject(model: Any, model_class: type[Any] | None, trust_remote_code: bool)
     from hfspeed.planner.load import Subject, load, model_class_of
 
     if isinstance(model, str | Path):
-        return load(str(model), trust_remote_code=trust_remote_code)
+        try:
+            return load(str(model), trust_remote_code=trust_remote_code)
+        except UsageError as error:  # said for the command line
+            raise UsageError(str(error).replace("--trust-remote-code", "trust_remote_code=True")) from error
     if not hasattr(model, "model_type"):
         raise UsageError(f"expected a folder, a modeling file, a model type or a configuration, found {model!r}")
     try:

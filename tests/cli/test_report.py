@@ -32,6 +32,7 @@ def test_a_page_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert picture.read_text("utf-8").startswith("<svg")
     code, out, _ = run(capsys, PLAIN, "--trust-remote-code", "--format", "svg")
     assert out == picture.read_text("utf-8")
+    assert out.endswith("</svg>\n")
 
 
 def test_a_model_that_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""``verify`` exits with 0 when equal, 1 at the first difference and 2 for requests that cannot be met."""
+"""``verify`` exits with 0 when equal, 1 at a difference or an impossible size, 2 for requests that cannot be met."""
 
 from __future__ import annotations
 
@@ -32,12 +32,18 @@ def planner(hand, monkeypatch):
     model = hand.author("gemma2", num_hidden_layers=2)
     known = SimpleNamespace(plan=hand.plan_of("gemma2", model), error=None)
 
+    def first_plan(_subject):
+        if known.error:
+            raise known.error
+        return known.plan
+
     def small_plan(_subject, **_sizes):
         if known.error:
             raise known.error
         return known.plan, SimpleNamespace(fresh=model)
 
     monkeypatch.setattr("hfspeed.planner.load.load", lambda name, *, trust_remote_code: name)
+    monkeypatch.setattr("hfspeed.planner.decide.first_plan", first_plan)
     monkeypatch.setattr("hfspeed.planner.decide.small_plan", small_plan)
     monkeypatch.setattr("hfspeed.emit.emitted", lambda plan: hand.emitted(model, plan))
     return known
@@ -102,6 +108,16 @@ def test_what_the_plan_rules_out(planner, capsys):
     assert "cannot be cut into stages:\n  the plan does not say why" in err
 
 
+def test_a_size_that_the_large_model_rules_out_is_told_with_its_numbers(planner, capsys):
+    code, out, _ = _run(capsys, "--tp", "1,3", "--pp", "1,99", "--ep", "1")
+    assert code == 1
+    told = [line for line in out.splitlines() if line.startswith("impossible: ")]
+    assert any("3 ranks, 1 stage: " in line and "cannot be split over 3 ranks (4 heads" in line for line in told)
+    assert any("1 rank, 99 stages: model.layers has 2 layers, too few for 99 stages" in line for line in told)
+    equal = [line.split(":")[1] for line in out.splitlines() if line.startswith("equal: ")]
+    assert equal == [" float64, 1 rank, 1 stage", " float64, 1 rank of whole experts, 1 stage"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -109,7 +125,6 @@ def test_what_the_plan_rules_out(planner, capsys):
         (("--tp", "0"), "--tp takes numbers from 1 on"),
         (("--pp", "1,,2"), "--pp takes numbers from 1 on"),
         (("--dtype", "float128"), "--dtype takes float64, float32, bfloat16, float16"),
-        (("--tp", "3"), "cannot be split over 3 ranks"),
         (("--bogus",), "No such option"),
     ],
 )

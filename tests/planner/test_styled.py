@@ -16,7 +16,7 @@ from hfspeed.planner.load import Subject, load
 from hfspeed.planner.looked import config_of, declared_plans, look
 from hfspeed.planner.mutants import killed
 from hfspeed.planner.styled import derive, prove
-from hfspeed.planner.written_plans import own_file, rewritten
+from hfspeed.planner.written_plans import foreign, rewritten
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 128, "max_position_embeddings": 128}
@@ -119,6 +119,13 @@ def test_a_split_that_meets_the_wrong_reader_is_told(looked) -> None:
         config.base_model_tp_plan = right
     assert [one.place.line for one in told if one.place] != []
     assert "`layers.*.mlp.down_proj` (rowwise_split_input)" in told[0].found
+    assert told[0].found.endswith("; with rowwise for `layers.*.mlp.down_proj` it is right")
+    assert told[0].module == "layers.*.mlp.down_proj"  # the entry that is wrong, not the first of those that read it
+    config.base_model_tp_plan = dict(right) | {"layers.*.mlp.down_proj": "rowwise_split_input"}
+    try:
+        assert len([one for one in check(seen, derived, ranks=(2, 4)) if "down_proj" in str(one)]) == 1
+    finally:
+        config.base_model_tp_plan = right
     assert not check(seen, derived, ranks=(2,), stages=(2,))
 
 
@@ -126,7 +133,11 @@ def test_sizes_that_do_not_divide_are_told(looked) -> None:
     seen, derived = looked("Llama")
     told = [str(one) for one in check(seen, derived, ranks=(4,))]
     assert len(told) == 1
-    assert "does not fit 4 ranks: `model.layers.0.self_attn`" in told[0]
+    assert "4 ranks: model.layers.*.self_attn: 4 heads, 2 key heads; by transformers' styles" in told[0]
+    assert "in layers.*.self_attn.q_proj" in told[0]
+    told = [str(one) for one in check(seen, derived, ranks=(3,))]
+    assert all("3 ranks: model.layers.[0-1]." in one and "invalid" not in one for one in told)
+    assert any("4 heads, 2 key heads" in one for one in told)
     assert "does-not-divide" in told[0]
 
 
@@ -143,8 +154,8 @@ def test_plans_are_written_into_the_users_own_file_and_then_nothing_is_missing(f
     assert set(derived.plans.tp.values()) >= {"colwise", "rowwise"}
     made = rewritten(seen, derived, Disk().text)
     assert made.file == folder / "configuration_mixture.py"
-    assert own_file(subject, made.file)
-    assert not own_file(replace(subject, folder=folder.parent / "elsewhere"), made.file)
+    assert foreign(subject, made.file) == ""
+    assert "belongs to an installed package" in foreign(replace(subject, folder=folder.parent / "elsewhere"), made.file)
     made.file.write_text(made.after, "utf-8")
     again = look(load(str(folder), trust_remote_code=True))
     found = derive(again)

@@ -86,18 +86,21 @@ def _result(config_class: type[Any]) -> dict[str, Any]:
     begun = time.monotonic()
     try:
         subject = declaring.subject(config_class)
-        if subject is None:
-            return {"out of scope": "a configuration of no language model", "kinds": {}}
         seen = look(subject)
         kinds = compare.compared(seen, derive(seen))
+    except declaring.OutOfScope as why:
+        return {"out of scope": str(why), "kinds": {}, "declares": _declares(config_class)}
     except (HfspeedError, *AUTHOR_ERRORS) as error:
         return _none(config_class, " ".join(str(error).split())[:400])
     return {"model": subject.model_class.__name__, "seconds": round(time.monotonic() - begun, 1), "kinds": kinds}
 
 
 def _none(config_class: type[Any], why: str) -> dict[str, Any]:
-    said = [kind for kind in KINDS if getattr(config_class, attribute(kind), None)]
-    return {"kinds": {kind: {"verdict": compare.NOT, "why": why} for kind in said}}
+    return {"kinds": {kind: {"verdict": compare.NOT, "why": why} for kind in _declares(config_class)}}
+
+
+def _declares(config_class: type[Any]) -> list[str]:
+    return [kind for kind in KINDS if getattr(config_class, attribute(kind), None)]
 
 
 def _line(name: str, result: dict[str, Any]) -> str:

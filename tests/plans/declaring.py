@@ -74,10 +74,17 @@ def _below(cls: type[Any]) -> Iterator[type[Any]]:
         yield from _below(one)
 
 
-def subject(config_class: type[Any]) -> Subject | None:
-    """The causal language model of a configuration class at its default size; ``None`` if it is of no language model.
+class OutOfScope(Exception):
+    """There is no decoder that a table of tokens feeds; the message says what there is instead."""
+
+
+def subject(config_class: type[Any]) -> Subject:
+    """The causal language model of a configuration class at its default size.
 
     A text model that only larger models use gets an output projection here, which is all that it lacks.
+
+    Raises:
+        OutOfScope: it is of no language model.
     """
     kind = config_class.model_type
     if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind in CONFIG_MAPPING:
@@ -85,16 +92,24 @@ def subject(config_class: type[Any]) -> Subject | None:
         if type(found.config) is config_class:
             missing = MISSING.get(config_class.__name__)
             return replace(found, config=config_class(**missing)) if missing else found
-    base = _base_class(config_class)
-    if base is None:
-        return None
+    parts = [part.__name__ for part in (getattr(config_class, "sub_configs", None) or {}).values()]
+    if parts:
+        told = f"a model made of several ({', '.join(parts)}), each with a configuration and a plan of its own"
+        raise OutOfScope(told)
+    base = next((base for cls in config_class.__mro__[:2] if (base := _base_class(cls)) is not None), None)
     config = config_class(**MISSING.get(config_class.__name__, {}))
-    if not hasattr(config, "vocab_size") or not hasattr(config, "hidden_size"):
-        return None  # a text model lies further down, and has a configuration of its own
+    if not hasattr(config, "vocab_size"):
+        raise OutOfScope("its model reads no tokens: the configuration has no vocabulary")
+    if base is None:
+        raise OutOfScope("no model class takes it and token ids: it is a part inside of another model")
     with torch.device("meta"):
-        table = getattr(base(config), "embed_tokens", None)
+        model = base(config)
+    try:
+        table = model.get_input_embeddings()
+    except NotImplementedError:
+        table = None
     if not isinstance(table, nn.Embedding):
-        return None  # it reads several codes at a time, or something else than tokens
+        raise OutOfScope("its model has a table of tokens for each of several codes, and no one table that feeds it")
     return Subject(kind, None, config, _headed(base, config_class), Path(inspect.getfile(base)))
 
 

@@ -54,10 +54,16 @@ def _counts(results: dict[str, Any]) -> Iterator[str]:
         yield (
             f"| {NAMES[kind]} | {sum(counts.values())} | " + " | ".join(str(counts[v]) for v in compare.VERDICTS) + " |"
         )
-    outside = [name for name, one in results.items() if "out of scope" in one]
+    outside = {name: one for name, one in results.items() if "out of scope" in one}
+    missing = ", ".join(
+        f"{sum(kind in one.get('declares', ()) for one in outside.values())} {NAMES[kind]}" for kind in KINDS
+    )
     yield ""
-    told = "configurations are of no model that a token table alone feeds (vision, speech, wrappers of other models)"
-    yield f"{len(outside)} {told}, and are left out: {', '.join(outside)}."
+    told = "configurations are of no decoder that a table of tokens feeds, and are not planned"
+    yield f"{len(outside)} {told} ({missing}):"
+    yield ""
+    for name, one in outside.items():
+        yield f"- {name}: {one['out of scope']}"
 
 
 def _all(results: dict[str, Any]) -> Iterator[str]:

@@ -46,20 +46,34 @@ OLD = """class Config:
   base_model_ep_plan = {'layers.*.experts': 'grouped_gemm'}
 """
 MENDED = """class Config:
-  base_model_tp_plan = {
+  base_model_tp_plan = {  # by hand
     'layers.*.up': 'colwise',  # because it is wide
     'layers.*.down': 'rowwise',
   }
   base_model_pp_plan = {'table': (['input_ids'], ['inputs_embeds']), 'layers': (['x', 'attention_mask'], ['x'])}
   base_model_ep_plan = {'layers.*.experts': 'grouped_gemm'}
 """
+NOTED = """class Config:
+  name = "one 'quoted' word"
+  base_model_tp_plan = {
+    # going up
+    'layers.*.up': 'replicate',  # because it is wide
+    # going down
+    'layers.*.down': 'rowwise'  # the last one
+    # nothing else
+  }
+"""
+NOTED_AFTER = NOTED.replace("'replicate'", "'colwise'").replace("'rowwise'  #", "'rowwise',  #")
 TABS = "class Other: pass\nclass Config:\n\tdef f(self):\n\t\treturn 1\n"
 
 
-@pytest.mark.parametrize(("before", "after"), [(BARE, ADDED), (OLD, MENDED)], ids=["added", "mended"])
+@pytest.mark.parametrize(
+    ("before", "after"), [(BARE, ADDED), (OLD, MENDED), (NOTED, NOTED_AFTER)], ids=["added", "mended", "noted"]
+)
 def test_plans_are_written_as_the_file_is(before: str, after: str) -> None:
-    assert with_plans(before, "Config", PLANS) == after
-    assert with_plans(after, "Config", PLANS) == after
+    plans = PLANS if before != NOTED else StylePlans(TP)
+    assert with_plans(before, "Config", plans) == after
+    assert with_plans(after, "Config", plans) == after
 
 
 def test_every_other_line_stays() -> None:
@@ -69,6 +83,11 @@ def test_every_other_line_stays() -> None:
     assert made.startswith('class Other: pass\nclass Config:\n\tbase_model_tp_plan = {\n\t\t"layers.*.up"')
     assert made.endswith("\t}\n\tdef f(self):\n\t\treturn 1\n")
     assert with_plans(BARE, "Config", StylePlans()) == BARE
+
+
+def test_a_file_of_single_quotes_gets_single_quotes() -> None:
+    text = BARE.replace('"""', "@").replace('"', "'").replace("@", '"""')
+    assert "    base_model_tp_plan = {\n        'layers.*.up': 'colwise',\n" in with_plans(text, "Config", PLANS)
 
 
 def test_what_is_written_says_the_same() -> None:

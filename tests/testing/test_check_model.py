@@ -72,7 +72,13 @@ def test_layouts(folder: Path) -> None:
     told = str(lost.value)
     assert "cannot be split over 7 ranks, only over 1, 2, 4: decoder.blocks.[0-3].mixer: 4 heads" in told
     assert "cannot be cut into 99 stages: decoder.blocks has" in told
-    assert "has no experts for 2 ranks" in told
+    assert "has no experts that could be spread over 2 ranks" in told
+    assert "1 experts" not in told
+
+
+def test_the_hint_about_code_is_one_for_python(folder: Path) -> None:
+    with pytest.raises(UsageError, match="read it, then pass trust_remote_code=True"):
+        check_model(folder)
 
 
 def test_more_ranks_than_planning_proves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
