@@ -10,13 +10,15 @@ if TYPE_CHECKING:
     from hfspeed.plan import Plan
 
 
-def impossible(plan: Plan, *, ranks: int, stages: int, spread: int = 1) -> list[str]:
-    """Which sizes of a model rule a layout out, one line each; empty if they allow it, or if it is not split at all."""
+def impossible(plan: Plan, *, ranks: int = 1, stages: int = 1, spread: int = 1) -> list[str]:
+    """What of a model rules these numbers out, a line each; empty if they are possible, or it is not split at all."""
     from hfspeed.plan import Experts, laws
+    from hfspeed.plan.sizes import ruled_out
 
     counts = [op.count for op in plan.ops if isinstance(op, Experts)]
     told = [] if not counts or spread <= min(counts) else [f"a layer has {min(counts)} experts, and a rank needs one"]
-    told += laws.division(plan, ranks) if plan.tensor else ()
+    if plan.tensor and ranks > 1:
+        told += [why.replace(": ", f": {ranks} does not divide ", 1) for _, why in ruled_out(plan, ranks)]
     told += laws.partition(plan, stages) if plan.stages is not None else ()
     return laws.once(told)
 

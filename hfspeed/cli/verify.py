@@ -98,17 +98,16 @@ def _dtypes(text: str) -> list[str]:
 
 
 def _ruled_out(first: Plan, ranks: list[int], stages: list[int], spread: list[int]) -> set[tuple[int, int] | int]:
-    """The layouts that the large model's sizes rule out, each told."""
-    out: set[tuple[int, int] | int] = set()
-    for count, cut in product(ranks, stages):
-        if why := impossible(first, ranks=count, stages=cut):
-            out.add((count, cut))
-            print(f"impossible: {_many(count, 'rank')}, {_many(cut, 'stage')}: {'; '.join(why)}")
-    for count in spread:
-        if why := impossible(first, ranks=1, stages=1, spread=count):
-            out.add(count)
-            print(f"impossible: {_many(count, 'rank')} of whole experts: {'; '.join(why)}")
-    return out
+    """The layouts that the large model's sizes rule out; each size is told once, with the first of its reasons."""
+    why = {("rank", n): impossible(first, ranks=n) for n in ranks}
+    why |= {("stage", n): impossible(first, stages=n) for n in stages}
+    why |= {("rank of whole experts", n): impossible(first, spread=n) for n in spread}
+    for (name, count), found in why.items():
+        if found:
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            print(f"impossible: {_many(count, name)}: {found[0]}{more}")
+    out = {(n, m) for n, m in product(ranks, stages) if why["rank", n] or why["stage", m]}
+    return {*out, *(n for n in spread if why["rank of whole experts", n])}
 
 
 def _most(ranks: list[int], stages: list[int], out: set[tuple[int, int] | int]) -> dict[str, int]:
@@ -178,7 +177,7 @@ def _equal(proofs: list[Proof], count: int, cut: int, kind: str, *, spread: bool
 
 
 def _many(count: int, name: str) -> str:
-    return f"{count} {name}{'' if count == 1 else 's'}"
+    return f"{count} {name if count == 1 else name.replace('rank', 'ranks').replace('stage', 'stages')}"
 
 
 def _unequal(model: str, error: Mismatch) -> None:

@@ -229,7 +229,8 @@ def _read(
     unseen = [path for path, call in calls.items() if call.closed or _method(call)]
     paths = {id(one): path for path, one in module.named_modules()}
     seen = {(paths[owner], name) for owner, name in reads if owner in paths}
-    return {
+    found: dict[_Name, Hashable] = dict.fromkeys(seen)  # None: the instance has none, so its class's was read
+    return found | {
         (path, name): value
         for (path, name), value in before.items()
         if (path, name) in seen or any(path == one or path.startswith(f"{one}.") or not one for one in unseen)

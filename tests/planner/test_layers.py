@@ -96,6 +96,20 @@ class ReadsNumber(Layer):
         return x + self.linear(x) if self.number != 5 else x
 
 
+class ReadsDefault(Layer):
+    """Has an attribute of its own in one layer only; elsewhere that of the class is read."""
+
+    mean = False
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        if number == 6:
+            self.mean = True
+
+    def forward(self, x: torch.Tensor, extra: Any = None) -> torch.Tensor:
+        return x if self.mean else x + self.linear(x)
+
+
 class ReadsUnseen(Layer):
     def forward(self, x: torch.Tensor, extra: Any = None) -> torch.Tensor:
         return x + self.linear(x) if vars(self)["number"] != 5 else x
@@ -152,7 +166,7 @@ def run(chain: nn.Module) -> Any:
 @pytest.mark.parametrize(
     ("cls", "shared"),
     [
-        *((Layer, 9), (Reads, 7), (ReadsNumber, 0), (ReadsUnseen, 0)),
+        *((Layer, 9), (Reads, 7), (ReadsNumber, 0), (ReadsDefault, 8), (ReadsUnseen, 0)),
         *((Writes, 0), (WritesGiven, 0), (Counts, 0), (CountsOn, 0)),
     ],
 )
