@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from hfspeed.plan import Forward, Local, Op
 from hfspeed.plan.paths import outer
 from hfspeed.planner.leaves import Splits
 from hfspeed.planner.study import Study
 from hfspeed.refusal import Refusal
+
+_T = TypeVar("_T")
 
 
 class Alike:
@@ -50,7 +52,12 @@ class Alike:
 
     def splits(self, splits: Splits) -> Splits:
         """What ranks share, in all layers."""
-        return Splits(self._keys(splits.columns), self.all(splits.rows), self._keys(splits.gathered))
+        return Splits(
+            self._keys(splits.columns),
+            self.all(splits.rows),
+            self._keys(splits.gathered),
+            self._keys(splits.segments),
+        )
 
     def forward(self, forward: Forward) -> Forward:
         """The modules of a class that is emitted, in the order of the layers."""
@@ -65,7 +72,7 @@ class Alike:
             for path in self.paths(one.module)[1:]:
                 yield one.at(path)
 
-    def _keys(self, entries: Mapping[str, int]) -> dict[str, int]:
+    def _keys(self, entries: Mapping[str, _T]) -> dict[str, _T]:
         return {other: value for path, value in entries.items() for other in self.paths(path)}
 
 

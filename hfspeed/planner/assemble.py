@@ -13,7 +13,7 @@ from hfspeed.planner.alike import Alike
 from hfspeed.planner.destinations import destinations
 from hfspeed.planner.forwards import forwards
 from hfspeed.planner.leaves import Splits, ends, kept
-from hfspeed.planner.readers import owners_read
+from hfspeed.planner.readers import measured, owners_read, stay
 from hfspeed.planner.work import Draft
 
 
@@ -26,9 +26,12 @@ def assembled(work: Draft, splits: Splits, whole: frozenset[str]) -> Plan:
         whole: modules that are not looked into.
     """
     study, alike = work.study, Alike(work.study)
-    work.ops = [*alike.ops(work.ops), *ends(study.model, study.twin, work.wrapper.head)]
+    sized = measured(work.calls())
+    work.ops = [*alike.ops(work.ops), *ends(study.model, study.twin, work.wrapper.head, sized)]
     claimed = frozenset(name for op in work.ops for name in _names(op))
-    work.ops += kept(study.model, claimed, alike.splits(splits), alike.all(whole), alike.all(owners_read(work.calls())))
+    read = alike.all(owners_read(work.calls()))
+    work.ops += kept(study.model, claimed, alike.splits(splits), alike.all(whole), read)
+    work.refusals += stay(work.ops, read, study.model)
     return _plan(work, alike)
 
 
