@@ -41,7 +41,7 @@ def recurrences(site: Site) -> list[Recurrence]:
         op = _op(site, nodes, taken)
         taken.add(op.name)
         ops.append(op)
-        changes.setdefault(method, []).append(_change(site, nodes[0], method, (code, last), op.name))
+        changes.setdefault(method, []).extend(_changes(site, nodes[0], method, (code, last), op.name))
     _apply(site, changes)
     site.promised += [op.name for op in ops]
     site.notes += [f"{_called(nodes[0])} -> {op.name}, a state per sequence" for op, nodes in _pairs(ops, groups)]
@@ -145,19 +145,20 @@ def _value(argument: Any) -> Any:
     return tuple(_value(item) for item in argument) if isinstance(argument, tuple | list) else argument
 
 
-def _change(site: Site, node: fx.Node, method: str, place: Place, name: str) -> Change:
+def _changes(site: Site, node: fx.Node, method: str, place: Place, name: str) -> list[Change]:
+    """The other callee, and what it must be given; the value handed over stays, since it may be changed as well."""
     recovered = recovered_of(site.call.cls, method)  # type: ignore[arg-type]  # mypy takes no class for hashable
     span = span_at(*place, direct=True)
     found = recovered.node_at(span.line, span.end_line, span.column, span.end_column) if span else None
     if not isinstance(found, ast.Call):
         _no(site, node, Reason.NOT_A_PLAIN_CALL, f"`{_called(node)}` is not plainly called")
+    callee = Change("replace", found.func, f"{recovered.self_name}.{name}")
     if not isinstance(module_of(node), nn.Conv1d):
-        return Change("replace", found.func, f"{recovered.self_name}.{name}")
+        return [callee]
     if len(found.args) != 1 or found.keywords or isinstance(found.args[0], ast.Starred):
         _no(site, node, Reason.NOT_A_PLAIN_CALL, f"`{_called(node)}` is not called with one value")
-    conv, value = recovered.segment(found.func), recovered.segment(found.args[0])
-    text = f"{recovered.self_name}.{name}({value}, {conv}.weight.squeeze(1), {conv}.bias)"
-    return Change("replace", found, text)
+    conv = recovered.segment(found.func)
+    return [callee, Change("argument", found, f"{conv}.weight.squeeze(1), {conv}.bias")]
 
 
 def _apply(site: Site, changes: dict[str, list[Change]]) -> None:

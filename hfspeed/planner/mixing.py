@@ -31,10 +31,11 @@ def mixers(study: Study, base: str) -> Iterator[frozenset[Key]]:
 
     Args:
         study: recorded with values.
-        base: path of the base model, which is none of them.
+        base: path of the base model, which is none of them. torch's own modules mix as their callers mean them to.
     """
     calls = [c for path, c in study.recording.calls.items() if path.startswith(f"{base}.") and _alone(study, path)]
     known = {key(call): call for call in reversed(calls)}
+    known = {kind: call for kind, call in known.items() if not call.cls.__module__.startswith("torch.")}
     mixing = {kind for kind, call in known.items() if _mixes(study, call)}
     inner = {kind for kind in mixing if not _above(kind, calls, mixing)}
     unknown = {kind for kind in inner if not any(is_stateful(node) for node in known[kind].graph.nodes)}
