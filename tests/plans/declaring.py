@@ -40,6 +40,7 @@ MISSING: dict[str, dict[str, Any]] = {
         "topk_group": 1,
     },
     "Ernie4_5_VLMoeTextConfig": {"moe_num_experts": 8},
+    "Ernie4_5_VL_MoeTextConfig": {"moe_num_experts": 8},
     "Gemma4TextConfig": {
         "enable_moe_block": True,
         "num_experts": 8,
