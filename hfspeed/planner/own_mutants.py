@@ -8,6 +8,8 @@ from typing import Any
 
 from hfspeed.emit import emitted
 from hfspeed.errors import PlanError
+from hfspeed.pattern.expert_form import expert_form
+from hfspeed.pattern.probe import CannotProbe
 from hfspeed.plan import (
     Attention,
     Column,
@@ -29,6 +31,7 @@ from hfspeed.planner.prove import prove
 
 SEEN = 1e-7
 """An epsilon below this may be twice as large, and nothing that is computed differs by more than is allowed."""
+_MEASURED = ("act", "gated", "interleaved", "swapped", "limit", "alpha", "beta", "weighs_input")
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,26 @@ def survivors(plan: Plan, model: Any) -> tuple[int, list[OwnMutant]]:
             prove(mutant.plan, model, classes, ranks=(1, 2), stages=(1,))
         except (Mismatch, PlanError):
             continue
-        alive.append(mutant)
+        if not _measured_otherwise(mutant.plan, model):
+            alive.append(mutant)
     return count, alive
+
+
+def _measured_otherwise(plan: Plan, model: Any) -> bool:
+    """Whether experts, run at sizes of tokens that no prompt has, do something else than the plan says.
+
+    That is how their limits are found, and so how a wrong one is caught where no token of a proof reaches it.
+    """
+    for op in plan.ops:
+        if not isinstance(op, Experts) or op.apart:
+            continue
+        try:
+            found = expert_form(model.get_submodule(op.path), op.path, op.takes, op.inputs, op.top_k)
+        except CannotProbe:
+            continue
+        if any(getattr(found, fact) != getattr(op, fact) for fact in _MEASURED):
+            return True
+    return False
 
 
 def _wrong(op: Op, *, split: bool) -> Iterator[tuple[str, Op]]:
