@@ -41,6 +41,10 @@ def test_every_kind_of_op_is_changed_and_every_change_is_caught(small) -> None:
 def test_what_is_not_caught_is_told(small, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     plan, study = small
     monkeypatch.setattr(own, "prove", lambda *_, **__: [])
+    measured = [one.what for one in own.survivors(plan, study.fresh)[1]]
+    assert not [what for what in measured if "experts: " in what]  # running the experts alone still shows them
+    assert any("a window one longer" in what for what in measured)
+    monkeypatch.setattr(own, "_measured_otherwise", lambda *_: False)
     assert not verify._caught(plan, study)
     out = capsys.readouterr().out.splitlines()
     count = len(list(own.own_mutants(plan)))
