@@ -21,12 +21,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test ranks agreement fuzz shapes speed lint zoo plans docs serve-docs clean
+.PHONY: help demo test ranks crowding agreement fuzz shapes speed lint zoo plans docs serve-docs clean
 
 help:
 	@echo "make demo    set up, then serve an annotated model with vLLM and ask it something"
 	@echo "make test    set up, then lint and run every test"
 	@echo "make lint    ruff, mypy and the import contracts"
+	@echo "make crowding   ten families of different shape: many requests at once, in little room, and two stages"
 	@echo "make agreement   plan every family of transformers, and compare with what the linter says"
 	@echo "make fuzz    a hundred thousand broken files through the linter"
 	@echo "make shapes  code shapes that users stumbled over: told, mended and served"
@@ -49,6 +50,10 @@ test: lint
 # Two of the six are in `make test`; it needs two cores: ten minutes or so.
 ranks: $(READY)
 	HFSPEED_ALL_FAMILIES=1 $(BIN)/python -m pytest tests/vllm/test_expert_ranks.py $(PYTEST_FLAGS)
+
+# Ten families, many requests at once against one at a time, and over two stages: a quarter of an hour or so.
+crowding: $(READY)
+	HFSPEED_ALL_FAMILIES=1 $(BIN)/python -m pytest tests/vllm/test_crowding.py $(PYTEST_FLAGS)
 
 # Every family that transformers ships: ten minutes or so.
 agreement: $(READY)

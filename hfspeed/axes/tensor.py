@@ -57,6 +57,8 @@ def across(call: Call, recording: Recording) -> Call:
 def block(call: Call) -> Block | None:
     """The split that a module's dataflow suggests; ``None`` if no value could be split in it."""
     columns, rows = _roles(call.graph)
+    if not any(is_attention(node) for column in columns for node in between(column, is_linear)[0]):
+        columns, rows = _heads(call.graph) or (columns, rows)
     if not columns:
         return None
     units: dict[str, int] = {}
@@ -91,6 +93,36 @@ def _roles(graph: fx.Graph) -> tuple[list[fx.Node], list[fx.Node]]:
         settled = len(keep) == len(columns) and len(hold) == len(rows)
         columns, rows = keep, hold
     return columns, rows
+
+
+def _heads(graph: fx.Graph) -> tuple[list[fx.Node], list[fx.Node]] | None:
+    """Columns that give heads to attention, and rows that take its result, where heads get something whole as well.
+
+    Latent attention is so: all heads share the turned part of the key, and the latents stay whole.
+    """
+    calls = [node for node in graph.nodes if is_attention(node)]
+    rows = {row for call in calls for row in _ends(call)}
+    if not calls or not all(is_linear(row) for row in rows):
+        return None
+
+    def splits(node: fx.Node) -> bool:
+        return is_linear(node) and bool(_ends(node)) and _ends(node) <= rows
+
+    beside = {one for row in rows for one in origins(row.all_input_nodes[0], _linear_or_attention)} - set(calls)
+    if not all(splits(one) for one in beside):
+        return None
+    columns = set(beside)
+    for call in calls:
+        for given in call.args[1:4]:
+            own = {one for one in origins(given) if splits(one)} if isinstance(given, fx.Node) else set()
+            if not own:
+                return None
+            columns |= own
+    return [n for n in graph.nodes if n in columns], [n for n in graph.nodes if n in rows]
+
+
+def _linear_or_attention(node: fx.Node) -> bool:
+    return is_linear(node) or is_attention(node)
 
 
 def _ends(node: fx.Node) -> set[fx.Node]:

@@ -13,7 +13,7 @@ from hfspeed.example import Example
 from hfspeed.graph.flow import origins
 from hfspeed.graph.nodes import is_attention, value_of
 from hfspeed.graph.record import Call
-from hfspeed.pattern.measure import Measured
+from hfspeed.pattern.measure import DECODER, Measured
 from hfspeed.pattern.replacement import Replacement
 from hfspeed.plan import Attention
 from hfspeed.plan.keywords import FALSE, HARMLESS
@@ -118,10 +118,9 @@ class InterfaceAttention(Replacement):
             self.refuse(call, Reason.MASK_NOT_CAUSAL, found, node, "build masks with transformers' helpers")
         causal = keywords.get("is_causal")
         if causal is None:  # transformers asks the module then
-            causal = getattr(call.module, "is_causal", True)
+            causal = getattr(call.module, "is_causal", True) or node.meta.get("masked", False)
         if causal is False or query.shape[2] != key.shape[2]:
-            help_ = "an encoder cannot generate; configure it as a decoder (`is_decoder: true` in config.json)"
-            self.refuse(call, Reason.MASK_NOT_CAUSAL, "attention is not causal", node, help_)
+            self.refuse(call, Reason.MASK_NOT_CAUSAL, "attention is not causal", node, DECODER)
 
     def _known(self, call: Call, node: fx.Node) -> dict[str, Any]:
         """Keywords that act, as numbers; refuses any that would be dropped."""

@@ -116,10 +116,16 @@ class PackedHeads(Fusion):
             m.equal(len(role.rows), role.heads * role.size, Reason.NOT_HEADS, found, m.packed)
         found = f"`{m.packed.name}` gives more than query, key and value"
         m.equal(sorted(self._order(m)), list(range(m.packed.out_features)), Reason.NOT_HEADS, found, m.packed)
-        if not m.site.regroup and _by_heads(roles):
+        if m.site.as_written:
+            found = f"`{m.packed.name}` does not hold query, key and value one after the other"
+            m.equal(self._order(m), list(range(m.packed.out_features)), Reason.NOT_HEADS, found, m.packed)
+        elif not m.site.regroup and _by_heads(roles):
             m.refuse(Reason.NOT_HEADS, f"`{m.packed.name}` holds its rows head by head already", m.packed)
 
     def rewrite(self, m: Match) -> list[Change]:
+        if m.site.as_written:
+            assert m.site.recovered is not None  # a class that cannot be written out is refused here
+            return []
         pieces = [Cut(name, role.node, role.form) for name, role in zip(_NAMES, self._roles(m), strict=True)]
         return recut(m.site, self.name, m.packed.node, pieces, m.packed.name)
 
@@ -139,6 +145,8 @@ class PackedHeads(Fusion):
         )
 
     def note(self, m: Match) -> str:
+        if m.site.as_written:
+            return f"{m.packed.name} split by heads of query, key and value, cut as its author does"
         moved = "its rows reordered" if rows.runs(self._order(m)) else "as its rows stand"
         return f"{m.packed.name} in query, key and value, {moved}"
 
@@ -157,7 +165,7 @@ class PackedHeads(Fusion):
         roles = []
         for name, nodes, end in zip(_NAMES, found_cuts, ends, strict=True):
             heads, size = int(value_of(end).shape[1]), int(value_of(end).shape[3])
-            told = [node for node in nodes if m.site.expression(node) is not None]
+            told = [node for node in nodes if m.site.as_written or m.site.expression(node) is not None]
             if not told:
                 m.refuse(Reason.CALLED_THROUGH_HELPER, f"the {name} is not cut by the forward itself", m.packed)
             formed = ((node, form(moved[node], lead, m.packed.out_features, size)) for node in told)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import fx, nn
 
+from hfspeed.graph.positions import Stack
 from hfspeed.plan.paths import outer
 
 
@@ -56,14 +57,16 @@ class Call:
 class Recording:
     """All calls of one run, in the order in which they began; ``again`` lists later calls of a path.
 
-    ``reads`` are the plain values that the author's code read off tensors, with the module that did. ``like`` has, by
-    path, layers that did not run, and the equal one of which all that is known is true of them as well.
+    ``reads`` are the plain values that the author's code read off tensors, with the module that did, and ``read_at``
+    where each was read. ``like`` has, by path, layers that did not run, and the equal one of which all that is known is
+    true of them as well.
     """
 
     model: nn.Module
     calls: dict[str, Call] = field(default_factory=dict)
     again: dict[str, list[Call]] = field(default_factory=dict)
     reads: list[tuple[str, Any]] = field(default_factory=list)
+    read_at: list[Stack] = field(default_factory=list)
     output: Any = None
     like: dict[str, str] = field(default_factory=dict)
 
@@ -73,3 +76,8 @@ class Recording:
             if above in self.like:
                 return self.like[above] + path[len(above) :]
         return path
+
+    def read(self, path: str, value: Any, at: Stack) -> None:
+        """Note a plain value that the module at ``path`` read, and where."""
+        self.reads.append((path, value))
+        self.read_at.append(at)

@@ -53,8 +53,7 @@ class _Recorder(TorchFunctionMode):
         share: bool = False,
     ) -> None:
         super().__init__()
-        self.shadows = shadows
-        self.shut = shut
+        self.shadows, self.shut = shadows, shut
         self.stopped: list[Call] = []
         self.recording = Recording(model)
         self.keep_values = keep_values
@@ -84,7 +83,7 @@ class _Recorder(TorchFunctionMode):
         wired = self._wire(open_, args), self._wire(open_, kwargs)
         result = self.shadows.run(func, args, kwargs)
         if getattr(func, "__name__", "") in READS:
-            self.recording.reads.append((open_.call.path, result))
+            self.recording.read(open_.call.path, result, stack_of(sys._getframe(1), open_.boundary)[:1])
         self._write(open_, func, wired, args, result, sys._getframe(1))
         return result
 
@@ -270,6 +269,7 @@ def record(
     values: Mapping[torch.Tensor, torch.Tensor] | None = None,
     shut: Collection[type[nn.Module]] = (),
     share: bool = False,
+    guess: bool | None = None,
 ) -> Recording:
     """Run ``model(**kwargs)`` once and write down every module's call.
 
@@ -278,20 +278,20 @@ def record(
         kwargs: keyword arguments of its forward.
         keep_values: copy arguments, so that modules can be run again alone.
         values: the values of meta tensors in ``kwargs``, for forwards that read them.
-        shut: classes of modules that are not looked into.
+        shut: classes that are not looked into.
         share: layers that are proven equal to an earlier one are not run; see `hfspeed.graph.repeat`.
+        guess: the answer to questions about tensors on meta without values; by default torch raises.
 
     Raises:
-        Whatever the author's forward raises; the calls that were open then, innermost first, are in the
-        exception's attribute ``stopped``.
+        Whatever the author's forward raises; its ``stopped`` has the calls that were open then, innermost first.
     """
-    active = _Recorder(model, keep_values, Shadows(values or {}), shut, share)
+    active = _Recorder(model, keep_values, Shadows(values or {}, guess), shut, share)
     shared = active.repeats.watch() if active.repeats else nullcontext()
     try:
         with torch.no_grad(), patched(active), shared, watched(model, active.leaf), active:
             active.recording.output = model(**kwargs)
     except UnlikeError:
-        return record(model, kwargs, keep_values=keep_values, values=values, shut=shut)
+        return record(model, kwargs, keep_values=keep_values, values=values, shut=shut, guess=guess)
     except BaseException as error:
         error.stopped = active.stopped  # type: ignore[attr-defined]
         raise

@@ -22,6 +22,10 @@ READS: Final = frozenset(
 
 SIZES: Final = frozenset({"shape", "ndim", "nbytes"})
 """Attributes of a tensor that say how large it is."""
+
+QUESTIONS: Final = frozenset({"__bool__", "__contains__", "equal", "allclose"})
+"""Those of them that are answered by yes or no."""
+
 MISSING: Final = object()
 LIKE: Final = {
     "zeros_like": 0, "ones_like": 0, "full_like": 0, "new_zeros": 0, "new_ones": 0, "new_full": 0, "new_tensor": 0,
@@ -38,9 +42,11 @@ class Shadows:
 
     Args:
         given: pairs of a meta tensor and its value.
+        guess: the answer to questions about tensors whose value is not known; without one, torch raises.
     """
 
-    def __init__(self, given: Mapping[torch.Tensor, torch.Tensor]) -> None:
+    def __init__(self, given: Mapping[torch.Tensor, torch.Tensor], guess: bool | None = None) -> None:
+        self.guess = guess
         self._known: dict[int, tuple[torch.Tensor, Any]] = {id(k): (k, v) for k, v in given.items()}
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -59,7 +65,7 @@ class Shadows:
     def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``func(*args, **kwargs)``; what reads a value reads it off the shadow."""
         given = [*tensors(args), *tensors(kwargs)]
-        if not self._known:
+        if not self._known and self.guess is None:
             return func(*args, **kwargs)
         if given and not any(tensor.is_meta for tensor in given):
             result = func(*args, **kwargs)  # on values already; twice would be wrong where it writes
@@ -68,8 +74,13 @@ class Shadows:
             return result
         if getattr(func, "__name__", "") in READS:
             shadow = self._shadow(func, args, kwargs)
+            if shadow is MISSING and self.guess is not None and func.__name__ in QUESTIONS:
+                return self.guess
             return func(*args, **kwargs) if shadow is MISSING else shadow
-        result = func(*args, **kwargs)  # first, for its size: on meta it takes no memory
+        try:
+            result = func(*args, **kwargs)  # first, for its size: on meta it takes no memory
+        except (RuntimeError, NotImplementedError):
+            return self._by_value(func, args, kwargs)  # it reads a value inside, such as what a tensor is filled with
         small = sum(tensor.numel() for tensor in tensors(result)) <= MOST
         shadow = self._shadow(func, args, kwargs) if small else MISSING
         if shadow is MISSING:
@@ -77,6 +88,30 @@ class Shadows:
         else:
             self._keep(result, shadow)
         return result
+
+    def _by_value(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What ``func`` gives where all that it takes is known, or may be on meta; else it raises as it did."""
+        name = getattr(func, "__name__", "")
+        writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or "out" in kwargs
+        shadow = MISSING if writes else self._shadow(func, args, kwargs)
+        if isinstance(shadow, torch.Tensor):
+            result = shadow.to("meta")
+            self._keep(result, shadow)
+            return result
+        if writes or all(tensor.is_meta for tensor in (*tensors(args), *tensors(kwargs))):
+            return func(*args, **kwargs)
+        # it was made without a word where, and so on the CPU, where the model itself is when it is served there
+        return self.run(func, self._moved(args), self._moved(kwargs))
+
+    def _moved(self, value: Any) -> Any:
+        """``value`` with all tensors on meta; what they were is known."""
+        if isinstance(value, torch.Tensor) and not value.is_meta:
+            moved = value.to("meta")
+            self._keep(moved, value)
+            return moved
+        if type(value) in (tuple, list):
+            return type(value)(self._moved(item) for item in value)
+        return {key: self._moved(item) for key, item in value.items()} if isinstance(value, dict) else value
 
     def _forget(self, written: Any) -> None:
         """What was written to by something unknown is not known any more."""

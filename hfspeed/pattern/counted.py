@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
 from torch import fx
 
-from hfspeed.graph.positions import Span
 from hfspeed.graph.record import Call, Recording
 from hfspeed.pattern.edit import Change
+from hfspeed.pattern.first_rows import NAME, expression_of, first_rows
 from hfspeed.pattern.replacement import place_of
 from hfspeed.pattern.site import recovered_of
 from hfspeed.refusal import Reason, Refusal, Refused
-from hfspeed.source import Recovered
 
-NAME = "token_positions"
-"""The parameter that is handed down from the base model to where positions were counted."""
 NOTE = "positions are a parameter"
 
 _NUMBERS = (torch.int64, torch.int32, torch.float32)
@@ -40,13 +38,15 @@ class _Count:
         return f"{given}{cast}" + (f" + {self.start}" if self.start else "")
 
 
-def counted(recording: Recording, base: str, tokens: int) -> dict[str, list[Change]]:
+def counted(recording: Recording, base: str, tokens: int, tables: Collection[str] = ()) -> dict[str, list[Change]]:
     """Changes by module, that let the base model be given each token's position where it counts tokens now.
 
     Args:
         recording: one prompt.
         base: path of the base model, which takes no positions.
         tokens: length of the prompt, which no size of the model equals.
+        tables: modules that give as many rows as they are asked for; where there are some, first rows of whatever
+            stands fixed are looked up as well.
 
     Returns:
         Nothing where nothing is counted.
@@ -60,6 +60,8 @@ def counted(recording: Recording, base: str, tokens: int) -> dict[str, list[Chan
             continue
         for count in _counts(call, tokens):
             changes.setdefault(path, []).append(Change("replace", count.expression, count.text))
+        for change in first_rows(call, tokens, tables) if tables else ():
+            changes.setdefault(path, []).append(change)
     for path in list(changes):
         _hand_down(recording, base, path, changes)
     return changes
@@ -78,12 +80,12 @@ def _counts(call: Call, tokens: int) -> list[_Count]:
     for node, first in starts.items():
         if any(source in starts for source in node.all_input_nodes):
             continue  # made of positions that are replaced themselves
-        expression = _expression(recovered, node)
+        expression = expression_of(recovered, node)
         if expression is None:
             continue
         outer = _Count(expression, node, first)
         for user in (n for n in starts if n is not node):
-            around = _expression(recovered, user)
+            around = expression_of(recovered, user)
             inside = around is not None and any(inner is outer.expression for inner in ast.walk(around))
             if inside and starts[user] == first:
                 outer = _Count(around, user, first)  # type: ignore[arg-type]  # inside says that it is there
@@ -118,20 +120,6 @@ def _of_sizes(node: fx.Node) -> bool:
     return True
 
 
-def _expression(recovered: Recovered, node: fx.Node) -> ast.expr | None:
-    span = node.meta.get("span")
-    if not isinstance(span, Span) or span.file != recovered.file or not (span.direct or _given_back(node, span)):
-        return None
-    found = recovered.node_at(span.line, span.end_line, span.column, span.end_column)
-    return found if isinstance(found, ast.expr) else None
-
-
-def _given_back(node: fx.Node, span: Span) -> bool:
-    """Whether ``node`` is the one value that a function called by the forward, at ``span``, gives back."""
-    inside = [n for n in node.graph.nodes if n.meta.get("span") == span]
-    return [n for n in inside if any(user.meta.get("span") != span for user in n.users)] == [node]
-
-
 def _hand_down(recording: Recording, base: str, path: str, changes: dict[str, list[Change]]) -> None:
     """Give the forward at ``path`` the parameter, and every caller above it up to the base model."""
     while True:
@@ -160,7 +148,7 @@ def _given(call: Call, path: str) -> ast.Call:
     """The expression by which a module calls its child at ``path``."""
     nodes = [node for node in call.graph.nodes if node.op == "call_module" and node.target == path]
     recovered = recovered_of(call.cls, "forward")  # type: ignore[arg-type]  # mypy takes no class for hashable
-    expressions = {id(found): found for node in nodes if (found := _expression(recovered, node)) is not None}
+    expressions = {id(found): found for node in nodes if (found := expression_of(recovered, node)) is not None}
     if len(expressions) == 1 and isinstance(found := next(iter(expressions.values())), ast.Call):
         return found
     told = f"`{path}` counts positions, and is not called in one place"

@@ -21,7 +21,7 @@ _SEED: Final = 20_017
 _HIDDEN: Final = 1e3
 """A score this far below its neighbours has no weight."""
 _CLOSE: Final = 1e-6
-_DECODER: Final = "an encoder cannot generate; configure it as a decoder (`is_decoder: true` in config.json)"
+DECODER: Final = "an encoder cannot generate; configure it as a decoder (`is_decoder: true` in config.json)"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class _Probe:
             raise self._masked("heads see different tokens")
         mask = hidden[0]
         if not bool(mask[behind < 0].all()):
-            raise self._masked("tokens see later ones", _DECODER)
+            raise self._masked("tokens see later ones", DECODER)
         gone = behind[mask & (behind >= 0)]
         window = int(gone.min()) if gone.numel() else tokens
         if not bool((mask == ((behind < 0) | (behind >= window))).all()):

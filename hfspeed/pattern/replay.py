@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from hfspeed.graph.exact import Exact
-from hfspeed.graph.nodes import module_of
+from hfspeed.graph.nodes import function_name, module_of
 
 
 class Unknown(Exception):  # noqa: N818  it is what was found, not what failed
@@ -53,8 +53,14 @@ def sides(wanted: fx.Node, given: Mapping[fx.Node, Any]) -> tuple[list[fx.Node],
     """The nodes between ``given`` and ``wanted``, and those from elsewhere that they read; both in order."""
     needed = ancestors(wanted, given)
     between = [n for n in wanted.graph.nodes if n in needed and n not in given and moves(n, given)]
-    read = {i for n in between for i in n.all_input_nodes if i not in given and not moves(i, given)}
+    read = {i for n in between for i in _added(n) if i not in given and not moves(i, given)}
     return between, [n for n in wanted.graph.nodes if n in read]
+
+
+def _added(node: fx.Node) -> list[fx.Node]:
+    """What goes into a node; not what only gives a product its shape, and is multiplied with nothing."""
+    unread = node.args[0] if function_name(node) == "baddbmm" and node.kwargs.get("beta") == 0 else None
+    return [one for one in node.all_input_nodes if one is not unread]
 
 
 def side(node: fx.Node) -> Any:

@@ -73,6 +73,9 @@ def written(call: Call, tokens: int) -> Written | None:
         for odd in (node for node in call.graph.nodes if _overlong(node, tokens)):
             told = f"attention is over {value_of(odd).shape[-1]} tokens where the prompt has {tokens}"
             raise refused(call, Reason.NO_INTERFACE, told, odd)
+        for odd in (node for node in call.graph.nodes if _otherwise(node, tokens)):
+            told = "the scores are not laid out as heads, queries, keys"
+            raise refused(call, Reason.NO_INTERFACE, told, odd, "make them [batch, heads, queries, keys]")
         return None
     softmax = found[0]
     if softmax.target is F.scaled_dot_product_attention:
@@ -132,6 +135,11 @@ def _is_softmax(node: fx.Node) -> bool:
 def _overlong(node: fx.Node, tokens: int) -> bool:
     shape = tuple(getattr(value_of(node), "shape", ())) if _is_softmax(node) else ()
     return len(shape) > 2 and shape[-1] == shape[-2] > tokens
+
+
+def _otherwise(node: fx.Node, tokens: int) -> bool:
+    shape = tuple(getattr(value_of(node), "shape", ())) if _is_softmax(node) else ()
+    return len(shape) > 2 and shape[-1] == tokens != shape[-2] and tokens in shape[:-2]
 
 
 def _product(node: fx.Node) -> bool:

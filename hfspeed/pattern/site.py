@@ -38,6 +38,7 @@ class Site:
         methods: other methods of the class that are rewritten, by name.
         regroup: rows of packed projections are put in another order even where they could be split as they are.
         segments: how those of ``split`` are split that are packed.
+        as_written: packed projections are split by heads without a change of the code that cuts them.
     """
 
     call: Call
@@ -51,6 +52,7 @@ class Site:
     methods: dict[str, str] = field(default_factory=dict)
     regroup: bool = False
     segments: dict[str, tuple[Segment, ...]] = field(default_factory=dict)
+    as_written: bool = False
 
     def __post_init__(self) -> None:
         for node in self.graph.nodes:  # one recording may be looked at several times

@@ -24,8 +24,8 @@ def named(module: nn.Module, args: Sequence[Any], keywords: Mapping[str, Any]) -
     return dict(signature.bind(*args, **keywords).arguments)
 
 
-def called(module: nn.Module, op: Positions, positions: torch.Tensor, like: torch.Tensor, kind: str = "") -> Any:
-    """What the module gives for ``positions`` ``[1, tokens]``; ``like`` has the dtype and place to give it in."""
+def called(module: nn.Module, op: Positions, positions: torch.Tensor | int, like: torch.Tensor, kind: str = "") -> Any:
+    """What the module gives for ``positions`` ``[1, tokens]``, or for so many; ``like`` says dtype and place."""
     given = {op.given: positions} | ({op.value: like} if op.value else {}) | ({op.word: kind} if op.word else {})
     return module(**given)
 

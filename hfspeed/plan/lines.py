@@ -47,7 +47,7 @@ PHRASES: dict[type, tuple[str, ...]] = {
     Gated: ("{act}",),
     Norm: ("{size}", "eps {eps}", "weight {weight}", "{units} units"),
     Rotary: ("tokens at {tokens}", "{table}", "interleaved?", "fresh?"),
-    Positions: ("by {given}", "like {value}", "for {word} {kinds}"),
+    Positions: ("by {given}", "like {value}", "for {word} {kinds}", "counted?", "up to {limit}"),
     Attention: (
         "{heads} heads of {head_size}",
         "{kv_heads} key heads",

@@ -91,9 +91,9 @@ class Rotary:
 class Positions:
     """A module without weights that gives, for each token, a function of its position alone: its rows are kept.
 
-    ``given`` names the parameter of its forward that takes positions (``[1, tokens]``), ``value`` the one that takes
-    some value only for its dtype and place. Where it is called with a word, ``word`` names that parameter, and there is
-    a table for each of the words ``kinds``.
+    ``given`` names the parameter of its forward that takes positions (``[1, tokens]``), ``value`` one that takes a
+    value for dtype and place. Called with a word, ``word`` names that parameter, with a table for each of ``kinds``.
+    Where ``counted``, it gives as many rows as there are tokens, for positions to look up; so it is let give all.
     """
 
     path: str
@@ -101,6 +101,8 @@ class Positions:
     value: str = ""
     word: str = ""
     kinds: tuple[str, ...] = ()
+    counted: bool = False
+    limit: int = 0
 
 
 @dataclass(frozen=True)

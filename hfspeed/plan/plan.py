@@ -78,6 +78,10 @@ class Wrapper:
             the attention that is its default.
         first_position: the number that the author gives the first token of a sequence. Where it is not 0, positions
             are made of token ids by the author, who may leave out padding; here every token of a prompt counts.
+        limit: the longest sequence, in tokens, for which the author's code computes what it computes for short ones; 0
+            for any. Longer ones would change it for all that run beside them, so none may be.
+        tokens_first: hidden states are ``[tokens, 1, size]``.
+        bare: the base model gives the hidden states themselves, and not something that holds them.
     """
 
     base: str
@@ -86,6 +90,9 @@ class Wrapper:
     after: tuple[str, ...] = ()
     interface: bool = True
     first_position: int = 0
+    bare: bool = False
+    limit: int = 0
+    tokens_first: bool = False
 
 
 @dataclass(frozen=True)

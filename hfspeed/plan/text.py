@@ -160,6 +160,8 @@ def _wrapper(plan: Plan) -> Iterator[str]:
     yield f"{plan.wrapper.base} takes {', '.join(plan.wrapper.keywords)}"
     if plan.wrapper.first_position:
         yield f"positions begin at {plan.wrapper.first_position}, and padding in a prompt counts as any token does"
+    if limit := plan.wrapper.limit:
+        yield f"sequences of up to {limit} tokens; start vLLM with --max-model-len {limit} or less"
     yield " then ".join(["logits are " + plan.wrapper.head, *plan.wrapper.after])
     for tie in plan.ties:
         yield f"{tie.source} is {tie.target}"

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from hfspeed.errors import SubjectError
 from hfspeed.planner.blame import line_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told, where
+from hfspeed.planner.scripted import unscripted
 
 ATTENTION = "hfspeed"
 """The name under which transformers' attention interface knows us."""
@@ -42,6 +43,7 @@ def build(
         SubjectError: the author's code raises, or the model has no output projection.
     """
     register()
+    unscripted(model_class)
     try:
         model = _instance(model_class, config, dtype, _hollow if buffers else torch.device, device, interface)
     except AUTHOR_ERRORS as error:
@@ -83,12 +85,12 @@ def dispatch(
     return attend(module, query, key, value, attention_mask, **keywords)
 
 
-def eager(model: nn.Module) -> None:
-    """Let every module that asks its configuration for an attention use its author's own."""
+def eager(model: nn.Module, name: str = "eager") -> None:
+    """Let every module that asks its configuration for an attention use its author's own, or transformers' own."""
     for module in model.modules():
         config: Any = getattr(module, "config", None)
         if hasattr(config, "_attn_implementation"):
-            config._attn_implementation = "eager"
+            config._attn_implementation = name
 
 
 def randomise(model: nn.Module, seed: int = 0) -> None:

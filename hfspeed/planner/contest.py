@@ -79,7 +79,7 @@ class Contest:
         self.prompts = prompts(self.plan, avoided=avoided)
         base: list[torch.Tensor] = []
         hook = self.model.get_submodule(self.plan.wrapper.base).register_forward_hook(
-            lambda _module, _args, output: base.append(run.first(output))
+            lambda _module, _args, output: base.append(run.turned(self.plan, run.first(output)))
         )
         with arithmetic(self.dtype), self.witness.watch(self.model), running("the author's model", self.witness):
             for prompt in self.prompts:

@@ -10,11 +10,12 @@ from torch import nn
 
 from hfspeed.emit import emitted
 from hfspeed.errors import PlanError, RefusedError
-from hfspeed.pattern.counted import NAME
+from hfspeed.pattern.first_rows import NAME
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, History, Plan, Proof, Recurrence, laws
 from hfspeed.planner.asked import from_cache, otherwise
 from hfspeed.planner.blame import blamed
+from hfspeed.planner.causal import begun
 from hfspeed.planner.declared import disagreements
 from hfspeed.planner.draft import draft
 from hfspeed.planner.full_size import share_stops
@@ -32,6 +33,7 @@ from hfspeed.planner.rows import long_rows
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.starts import first_position
 from hfspeed.planner.study import Study, study
+from hfspeed.planner.tables import rowwise
 from hfspeed.planner.together import meeting, reductions
 from hfspeed.planner.verdicts import Key, Verdict, Verdicts, key
 from hfspeed.planner.ways import other_ways
@@ -51,8 +53,7 @@ def decide(subject: Subject, built: Any = None) -> Plan:
 
 
 def _decide(subject: Subject, built: Any) -> Plan:
-    full = study(subject.model_class, subject.config, real=False, built=built)
-    first, _ = draft(full, Verdicts())
+    full, first = begun(subject, built)
     _servable(subject, first)
     if lies := false_hints(full, first):
         raise RefusedError(subject.name, lies)
@@ -77,8 +78,7 @@ def _decide(subject: Subject, built: Any) -> Plan:
 def small_study(subject: Subject) -> Study:
     """The small real model of a subject, as proofs use it."""
     with blamed(subject):
-        full = study(subject.model_class, subject.config, real=False)
-        first, _ = draft(full, Verdicts())
+        full, first = begun(subject)
         return _small(subject, full, first)[0]
 
 
@@ -89,7 +89,7 @@ def first_plan(subject: Subject) -> Plan:
         RefusedError: it cannot be served correctly whatever is proven.
     """
     with blamed(subject):
-        first, _ = draft(study(subject.model_class, subject.config, real=False), Verdicts())
+        _, first = begun(subject)
         _servable(subject, first)
         return first
 
@@ -101,8 +101,7 @@ def small_plan(subject: Subject, *, ranks: int = 2, stages: int = 2) -> tuple[Pl
         RefusedError: as `decide`.
     """
     with blamed(subject):
-        full = study(subject.model_class, subject.config, real=False)
-        first, _ = draft(full, Verdicts())
+        full, first = begun(subject)
         _servable(subject, first)
         small, verdicts = _small(subject, full, first, ranks, stages)
         plan, _ = _prove(subject, small, verdicts)
@@ -120,6 +119,8 @@ def _small(subject: Subject, full: Study, first: Plan, ranks: int = 2, stages: i
         built=full.model,
     )
     small = study(subject.model_class, config, real=True, interface=full.interface, shut=full.shut)
+    if full.masked:
+        small.take_masks()
     _begin(full, small)
     return small, judge(small, _barred(full, first))
 
@@ -177,12 +178,18 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
         if small.by_hand and verdicts.masks:
             verdicts.masks = False  # something insists on a mask, although attention does not read it
             return _prove(subject, small, verdicts)
+        if not verdicts.rows and rowwise(small):
+            verdicts.rows = True
+            try:
+                return _prove(subject, small, verdicts)
+            except RefusedError:
+                verdicts.rows = False
         if not verdicts.histories and (found := _remembering(subject, small, verdicts, plan)):
             return found
         _mixes(subject, plan, small.model)
         met = meeting(small, plan)
         raise RefusedError(
-            subject.name, (*_positions(plan), *((met,) if met else ()), _told(error, "model"))
+            subject.name, (*_positions(plan, small), *((met,) if met else ()), _told(error, "model"))
         ) from error
     _mixes(subject, plan, small.model)
     told: list[Refusal] = []
@@ -210,12 +217,14 @@ def _remembering(subject: Subject, small: Study, verdicts: Verdicts, plan: Plan)
     return None
 
 
-def _positions(plan: Plan) -> tuple[Refusal, ...]:
+def _positions(plan: Plan, small: Study) -> tuple[Refusal, ...]:
     """The likely reason why packed prompts fail: linear biases need no positions, everything else does."""
     if {"position_ids", NAME} & set(plan.wrapper.keywords):
         return ()
     found = "the base model takes no `position_ids`, so packed prompts would get wrong positions"
-    return (Refusal("model", Reason.POSITIONS_NOT_READ, found, plan.architecture),)
+    help_ = "let its forward take `position_ids`, and look angles up by them instead of by the length of the row"
+    place = place_of(small.recording.calls[plan.wrapper.base])
+    return (Refusal("model", Reason.POSITIONS_NOT_READ, found, plan.architecture, place, help=help_),)
 
 
 def _classes(plan: Plan) -> ModuleType:

@@ -40,8 +40,9 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
         study.model,
         study.recording,
         interface=study.interface,
-        counted=bool(study.positions),
+        counted=bool(study.positions) or verdicts.rows,
         first_position=study.first_position,
+        limit=study.limit,
     )
     work = Draft(study, verdicts, around)
     work.refusals += study.refusals
@@ -156,7 +157,7 @@ def _fusions(work: Draft, splits: Splits) -> None:
         names = frozenset(split.get(call.path, ()))
         site = work.sites.get(call.path) or Site(call)
         before = len(site.ops)
-        site.split, site.regroup = names, verdict.regroup
+        site.split, site.regroup, site.as_written = names, verdict.regroup, verdict.as_written
         site.read = frozenset(read.get(call.path, ()))
         site.segments = {name: cut for name in names if (cut := splits.segments.get(site.below(name)))}
         for fusion in (one for one in fusions if one.name not in verdict.without):

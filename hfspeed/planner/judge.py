@@ -104,7 +104,8 @@ def _tries(work: Draft, call: Call, start: Verdict) -> list[Verdict]:
     locals_ = list(_guesses(work, call))
     tries = [replace(start, local=names) for names in locals_]
     tries += [replace(start, local=names, widths=True) for names in locals_]
-    return tries + [replace(start, regroup=True, local=names) for names in locals_]
+    tries += [replace(start, regroup=True, local=names) for names in locals_]
+    return tries + [replace(start, as_written=True, local=names) for names in locals_]
 
 
 def _numbers(study: Study, verdicts: Verdicts, work: Draft, call: Call) -> Iterator[Verdict]:

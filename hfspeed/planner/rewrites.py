@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from hfspeed.pattern.counted import NOTE as COUNTED
 from hfspeed.pattern.edit import outside
+from hfspeed.pattern.first_rows import NAME
 from hfspeed.pattern.masks import NOTE
 from hfspeed.pattern.site import Site
 from hfspeed.pattern.widths import NOTE as SHAPES
 from hfspeed.pattern.widths import widths
+from hfspeed.planner.tables import rowwise, tables
 from hfspeed.planner.work import Draft
 from hfspeed.refusal import Refused
 
@@ -35,8 +37,11 @@ def masks(work: Draft) -> None:
 
 
 def positions(work: Draft) -> None:
-    """Several sequences share a row, so nobody counts positions along it."""
-    for path, changes in work.study.positions.items():
+    """Several sequences share a row, so nobody counts positions along it, and tables have rows for all positions."""
+    for path, changes in (rowwise(work.study) if work.verdicts.rows else work.study.positions).items():
         site = work.sites.setdefault(path, Site(work.study.recording.calls[path]))
         site.changes += outside(changes, site.changes)
         site.notes.append(COUNTED)
+    taken = {op.path for op in work.ops}
+    if {"position_ids", NAME} & set(work.wrapper.keywords):
+        work.ops += [op for op in tables(work.study) if op.path not in taken]

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from hfspeed.planner.blame import line_of
 from hfspeed.planner.build import build, randomise
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
 from hfspeed.planner.precision import in_dtype
+from hfspeed.planner.reads import blind, steady
 from hfspeed.planner.sizes import POSITIONS
 from hfspeed.planner.wrapper import base_of
 from hfspeed.refusal import Place, Reason, Refusal, Refused
@@ -58,6 +59,9 @@ class Study:
         positions: changes of modules that count positions along their row.
         first_position: the number that the author gives the first token.
         mixers: modules with states and how they may be split, once somebody has asked.
+        masked: modules that do not say so attend causally all the same, because the masks are.
+        limit: a sequence that is longer is computed otherwise by its author, and with it all beside it; 0 for none.
+        rowwise: as ``positions``, with first rows of tables looked up too; found when they are needed.
         fresh: ``model``, if it is real, as it was before it ran: what is served has never run either.
     """
 
@@ -72,8 +76,18 @@ class Study:
     shut: frozenset[type[nn.Module]] = frozenset()
     positions: dict[str, list[Change]] = field(default_factory=dict)
     first_position: int = 0
+    masked: bool = False
+    limit: int = 0
     fresh: Any = None
     mixers: dict[str, Any] | None = None
+    rowwise: dict[str, list[Change]] | None = None
+
+    def take_masks(self) -> None:
+        """Attention that does not say so is causal, because masks make it so."""
+        self.masked = True
+        for path, call in self.recording.calls.items():
+            for node in (n for one in (call, *self.recording.again.get(path, ())) for n in one.graph.nodes):
+                node.meta["masked"] = True
 
     @property
     def windows(self) -> frozenset[int]:
@@ -157,7 +171,8 @@ def _study(
     try:
         found.recording = _run(found, 0) if real else _opened(found)
         if found.recording.reads and not real:
-            _steady(model, found.recording, _run(found, _longest(config)))
+            found.limit = steady(model, found.recording, lambda start: _run(_apart(found), start), _longest(config))
+            blind(model, found.recording, lambda guess: _run(_apart(found), 0, guess=guess))
         if not interface:
             many = min(TRIED, context(config)) if real else context(config)
             found.by_hand, found.refusals = all_by_hand(found.recording, TOKENS, partial(_again, found, many), many)
@@ -183,20 +198,27 @@ def _count(found: Study) -> None:
         found.refusals += (no.refusal,)
 
 
-def _run(found: Study, start: int, tokens: int = TOKENS) -> Recording:
-    """A recorded prompt whose positions begin at ``start``; on meta the forward may still read them."""
+def _run(found: Study, start: int, tokens: int = TOKENS, guess: bool | None = None) -> Recording:
+    """A recorded prompt with positions from ``start``; with a ``guess``, that answers questions about token ids."""
     model, real = found.model, found.real
     given = prompt(model, tokens)
     rows = int(model.get_input_embeddings().weight.shape[0])
     positions = torch.arange(tokens)[None]
     known = {"input_ids": (positions * 7 + 3) % rows, "position_ids": positions + start}
+    if guess is not None:
+        del known["input_ids"]
     values = {} if real else {given[n]: v for n, v in known.items() if n in given}
     values |= {} if real else dict(_made(model, found.twin))
     with Exact() if real else nullcontext():
-        usual = tokens == TOKENS
-        # equal layers of a large model are looked at once; of the small one, which carries the proof, all run
+        usual = tokens == TOKENS  # equal layers of a large model are looked at once; of the small one all run
         share = usual and not real
-        return record(model, given, keep_values=real and usual, values=values, shut=found.shut, share=share)
+        keep = real and usual
+        return record(model, given, keep_values=keep, values=values, shut=found.shut, share=share, guess=guess)
+
+
+def _apart(found: Study) -> Study:
+    """The same with a model of its own: what a run leaves behind stays there."""
+    return replace(found, model=copy.deepcopy(found.model))
 
 
 def _made(model: nn.Module, twin: nn.Module) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -251,23 +273,6 @@ def _longest(config: Any) -> int:
     """A first position so late that whatever depends on length has happened."""
     text = config.get_text_config(decoder=True)
     return max(int(getattr(text, "max_position_embeddings", None) or 0), 1 << 17) - TOKENS
-
-
-def _steady(model: nn.Module, early: Recording, late: Recording) -> None:
-    """Refuse a forward whose decisions depend on how long its longest sequence is.
-
-    Several sequences run side by side, so such a decision would be taken for all of them at once.
-    """
-    if early.reads == late.reads:
-        return
-    pairs = zip(early.reads, late.reads, strict=False)
-    path = next((one[0] for one, other in pairs if one != other), "")
-    code = forward_code(type(model.get_submodule(path)))  # type: ignore[arg-type]
-    place = Place(code.co_filename, code.co_firstlineno) if code else None
-    found = "the forward reads positions and behaves otherwise for long sequences"
-    help_ = "make it a function of each token's own position"
-    refusal = Refusal("model", Reason.VALUE_VARIES, found, path, place, help=help_)
-    raise RefusedError(type(model).__name__, (refusal,))
 
 
 def prompt(model: nn.Module, tokens: int) -> dict[str, Any]:

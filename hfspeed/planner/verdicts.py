@@ -21,6 +21,7 @@ class Verdict:
         local: integer attributes of it of which each rank has its share.
         refusal: why not, when not.
         regroup: rows of a packed projection change places, because shares do not pass through as they are.
+        as_written: a packed projection is split by heads, and the code that cuts it stays as it is.
         widths: where shares are given another shape, the number that shares change is left to be found.
         without: fusions that are left out, because with them it computes something else.
         counts: of each of ``local`` of a module with states, the names of what it may count.
@@ -32,6 +33,7 @@ class Verdict:
     refusal: Refusal | None = None
     regroup: bool = False
     widths: bool = False
+    as_written: bool = False
     without: tuple[str, ...] = ()
     counts: tuple[tuple[str, frozenset[str]], ...] = ()
 
@@ -44,6 +46,7 @@ class Verdicts:
     tensor: bool = True
     stages: bool = True
     masks: bool = True
+    rows: bool = False
     histories: frozenset[Key] = frozenset()
     barred: frozenset[tuple[Key, str]] = frozenset()
     """Kinds of modules with fusions that values of the large model rule out, and so of the small one as well."""

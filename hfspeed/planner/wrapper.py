@@ -6,19 +6,28 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import fx, nn
+from transformers.utils import ModelOutput
 
 from hfspeed.errors import SubjectError
 from hfspeed.graph.nodes import function_name
 from hfspeed.graph.record import Recording
-from hfspeed.pattern.counted import NAME
+from hfspeed.graph.tensors import tensors
+from hfspeed.pattern.first_rows import NAME
 from hfspeed.plan import Wrapper
 
 _PASSED = ("input_ids", "position_ids", "inputs_embeds")
 
 
 def wrapper(
-    model: Any, recording: Recording, *, interface: bool = True, counted: bool = False, first_position: int = 0
+    model: Any,
+    recording: Recording,
+    *,
+    interface: bool = True,
+    counted: bool = False,
+    first_position: int = 0,
+    limit: int = 0,
 ) -> Wrapper:
     """Read the wrapper's parts off the author's module and its recorded call.
 
@@ -28,6 +37,7 @@ def wrapper(
         interface: its attention calls the attention interface.
         counted: positions that it counted itself become a parameter.
         first_position: the number that it gives the first token.
+        limit: the longest sequence that is computed as short ones are, if not any is.
 
     Raises:
         SubjectError: it calls no base model as a whole, or has no output projection.
@@ -37,7 +47,25 @@ def wrapper(
     head = name_of(model, model.get_output_embeddings())
     keywords = tuple(name for name in _PASSED if name in parameters)
     keywords += (NAME,) if counted else ()
-    return Wrapper(base, keywords, head, _after(recording.calls[""].graph, head), interface, first_position)
+    call = recording.calls[base]
+    bare = _is_bare(model, call.output)
+    shape, given = (next(tensors(value)).shape for value in (call.output, (call.args, call.kwargs)))
+    turned = len(shape) > 2 and len(given) > 1 and shape[:2] == (given[1], given[0]) and given[0] != given[1]
+    after = _after(recording.calls[""].graph, head)
+    return Wrapper(base, keywords, head, after, interface, first_position, bare, limit, turned)
+
+
+def _is_bare(model: Any, output: Any) -> bool:
+    """Whether a base model gave the hidden states themselves; what holds none cannot be served."""
+    if isinstance(output, torch.Tensor):
+        return True
+    if isinstance(output, (tuple, ModelOutput)) and len(output) and isinstance(output[0], torch.Tensor):
+        return False
+    raise SubjectError(
+        f"{inspect.getfile(type(model))}: the module that {type(model).__name__} calls gives a {type(output).__name__} "
+        "without hidden states; let it return them, as a tensor, as the first of a tuple or as `last_hidden_state`, "
+        "and compute logits in the class that calls it"
+    )
 
 
 def base_of(model: Any, recording: Recording) -> str:

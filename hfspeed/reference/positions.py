@@ -11,6 +11,9 @@ from hfspeed.pattern.rotation import once, turned
 from hfspeed.pattern.table import called, named, rows
 from hfspeed.plan.ops import Positions, Rotary
 
+LENGTH = 100
+"""Rows of a table that could have any number: no proof has a longer sequence, and small models keep so many."""
+
 
 class Rotation(nn.Module):
     """`Rotary`: pairs of elements turned by angles."""
@@ -44,6 +47,9 @@ class Rows(nn.Module):
     def forward(self, *args: Any, **keywords: Any) -> Any:
         """What the author's module gives for these positions, by way of a table."""
         given = named(self.module, args, keywords)
+        if self.op.counted:
+            like = given[self.op.value] if self.op.value else torch.zeros(1)
+            return called(self.module, self.op, self.op.limit or LENGTH, like)
         positions, like, kind = (given.get(name, "") for name in (self.op.given, self.op.value, self.op.word))
         every = torch.arange(int(positions.max()) + 1, device=positions.device)[None]
         return rows(called(self.module, self.op, every, like, kind), positions)

@@ -39,12 +39,17 @@ def hidden(
         offered["inputs_embeds"] = carried
     given = {name: value for name, value in offered.items() if name in plan.wrapper.keywords}
     if carried is not None:
-        given["intermediate"] = carried
+        given["intermediate"] = turned(plan, carried)
     base = built.get_submodule(plan.wrapper.base)
     taken = inspect.signature(base.forward).parameters.values()
     if any(entry.name == "use_cache" or entry.kind is inspect.Parameter.VAR_KEYWORD for entry in taken):
         given["use_cache"] = False
-    return first(base(**given))
+    return turned(plan, first(base(**given)))
+
+
+def turned(plan: Plan, hidden: torch.Tensor) -> torch.Tensor:
+    """Hidden states from the author's order of dimensions to ``[1, tokens, size]``, or back."""
+    return hidden.transpose(0, 1) if plan.wrapper.tokens_first else hidden
 
 
 def logits(plan: Plan, model: nn.Module, given: torch.Tensor) -> torch.Tensor:
@@ -55,7 +60,7 @@ def logits(plan: Plan, model: nn.Module, given: torch.Tensor) -> torch.Tensor:
     above, _, name = plan.wrapper.base.rpartition(".")
     holder = model.get_submodule(above)
     base = holder._modules[name]
-    holder._modules[name] = _Given(given, base)
+    holder._modules[name] = _Given(turned(plan, given), base, plan.wrapper.bare)
     try:
         out = model(input_ids=None, use_cache=False)
     finally:
@@ -75,9 +80,10 @@ def first(output: Any) -> torch.Tensor:
 class _Given(nn.Module):
     """Stands for the base model: returns what it was given; other attributes are the base model's."""
 
-    def __init__(self, given: torch.Tensor, base: nn.Module | None) -> None:
+    def __init__(self, given: torch.Tensor, base: nn.Module | None, bare: bool) -> None:
         super().__init__()
         self.given = given
+        self.bare = bare
         self.stands_for = (base,)  # in a tuple, so that it is no child
 
     def __getattr__(self, name: str) -> Any:
@@ -86,8 +92,8 @@ class _Given(nn.Module):
         except AttributeError:
             return getattr(self.__dict__["stands_for"][0], name)
 
-    def forward(self, *_args: Any, **_keywords: Any) -> _Output:
-        return _Output(self.given)
+    def forward(self, *_args: Any, **_keywords: Any) -> torch.Tensor | _Output:
+        return self.given if self.bare else _Output(self.given)
 
 
 class _Output(tuple[torch.Tensor]):

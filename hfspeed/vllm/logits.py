@@ -31,10 +31,11 @@ class Given(StandsFor):
     """Stands for the base model: returns the hidden states it was given."""
 
     hidden: torch.Tensor | None = None
+    bare = False
 
-    def forward(self, *_: Any, **__: Any) -> BaseModelOutputWithPast:
-        """The hidden states, as the first field of what a base model returns."""
-        return _Output(last_hidden_state=self.hidden)
+    def forward(self, *_: Any, **__: Any) -> torch.Tensor | BaseModelOutputWithPast | None:
+        """The hidden states, as they are or as the first field of what a base model returns."""
+        return self.hidden if self.bare else _Output(last_hidden_state=self.hidden)
 
 
 class _Output(BaseModelOutputWithPast):
@@ -66,6 +67,8 @@ class Logits:
 
     def __init__(self, root: nn.Module, plan: Plan, project: Callable[[torch.Tensor], torch.Tensor] | None) -> None:
         self.given = Given(root.get_submodule(plan.wrapper.base))
+        self.given.bare = plan.wrapper.bare
+        self.across = 1 if plan.wrapper.tokens_first else 0
         self.wrapper = copy.copy(root)
         self.wrapper._modules = dict(root._modules)
         base, head = plan.wrapper.base, plan.wrapper.head
@@ -82,7 +85,7 @@ class Logits:
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """``[tokens, size]`` to ``[tokens, vocab]``."""
-        self.given.hidden = hidden[None]
+        self.given.hidden = hidden.unsqueeze(self.across)
         try:
             out = self.wrapper(input_ids=None, use_cache=False)
         finally:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from hfspeed.errors import SubjectError
-from hfspeed.plan import Plan
+from hfspeed.errors import RefusedError, SubjectError
+from hfspeed.plan import Plan, Positions
 from hfspeed.plan.unsplit import whole_mixers
+from hfspeed.refusal import Reason, Refusal
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,25 @@ def prepare(vllm_config: Any) -> Prepared:
     plan, classes = plan_for(config, model_class)
     if vllm_config.parallel_config.tensor_parallel_size > 1 and (vllm_config.quant_config or vllm_config.lora_config):
         plan = whole_mixers(plan)  # packed numbers cannot be cut by rows, and adapters are made for whole projections
+    _short_enough(plan, model_config.max_model_len)
     with torch.device("cpu"):
         dtype, interface = torch.get_default_dtype(), plan.wrapper.interface
         author = build(model_class, config, dtype=dtype, buffers=True, interface=interface)
     author.config.use_cache = False
     return Prepared(author, plan, classes, digest(plan))
+
+
+def _short_enough(plan: Plan, longest: int) -> None:
+    """Refuse sequences by which the author's code would begin to compute otherwise, for all of a batch."""
+    limits = [plan.wrapper.limit, *(op.limit for op in plan.ops if isinstance(op, Positions))]
+    limit = min((one for one in limits if one), default=longest)
+    if limit < longest:
+        found = (
+            f"for sequences of more than {limit} tokens the forward computes otherwise, for all that run beside them; "
+            f"vLLM was told to take {longest}"
+        )
+        help_ = f"start with --max-model-len {limit} or less"
+        raise RefusedError(plan.architecture, (Refusal("model", Reason.VALUE_VARIES, found, help=help_),))
 
 
 def config_of(model_config: Any, model_class: type[Any]) -> Any:

@@ -24,20 +24,26 @@ SERVED = {
     "interface_without_a_flag": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
     "code_in_two_files": SimpleNamespace(heads=True, gated=False, ranks=True, stages=True),
     "window_by_hand": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
-    "angles_that_stand_once": SimpleNamespace(heads=False, gated=True, ranks=False, stages=True),
+    "angles_that_stand_once": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
     "scan_by_hand": SimpleNamespace(heads=True, gated=True, ranks=True, stages=True),
     "stream_in_float32": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
     "head_in_the_base_model": SimpleNamespace(heads=True, gated=True, ranks=True, stages=True),
+    "rope_that_grows": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
+    "cache_of_its_own": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
+    "scores_grow_with_length": SimpleNamespace(heads=True, gated=True, ranks=False, stages=True),
+    "heads_behind_a_function": SimpleNamespace(heads=False, gated=False, ranks=False, stages=False),
 }
 REFUSED = {
-    "sees_the_whole_prompt": (Reason.MASK_NOT_CAUSAL, "configure it as a decoder"),
+    "sees_the_whole_prompt": (Reason.MASK_NOT_CAUSAL, "no switch in its configuration"),
     "hashes_two_tokens": (Reason.NUMBERS_DIFFER, "by `pad` a token notices others"),
     "learned_biases": (Reason.MASK_NOT_CAUSAL, "depends on weights"),
-    "rope_that_grows": (Reason.VALUE_VARIES, "own position"),
+    "keys_of_one_head": (Reason.NO_INTERFACE, "make them [batch, heads, queries, keys]"),
+    "sequence_of_modules": (Reason.POSITIONS_NOT_READ, "look angles up by them"),
 }
 UNUSABLE = {
     "removed_import": ("is_torch_fx_available", "modeling_delta.py"),
     "attention_of_a_package": ("flash_attn", "modeling_fjord.py"),
+    "blocks_that_clip": ("without hidden states", "modeling_wold.py"),
     "everything_in_one_class": ("in one child and call it once", "modeling_rill.py"),
 }
 

@@ -213,7 +213,12 @@ def test_an_operation_that_is_run_elsewhere_too(tmp_path: Path) -> None:
 
 
 def test_what_only_late_positions_show(tmp_path: Path) -> None:
-    first, *_ = refused(tmp_path, (ANGLE, f"({ANGLE} * (2 if positions.max() > 5000 else 1))"))
+    """Sequences may be as long as nothing changes; a change among the first tokens leaves nothing to serve."""
+    (tmp_path / "late").mkdir()
+    late = decide(mutant(tmp_path / "late", (ANGLE, f"({ANGLE} * (2 if positions.max() > 5000 else 1))")))
+    assert late.wrapper.limit == 5001
+    (tmp_path / "early").mkdir()
+    first, *_ = refused(tmp_path / "early", (ANGLE, f"({ANGLE} * (2 if positions.max() > 50 else 1))"))
     assert first.reason is Reason.VALUE_VARIES
 
 

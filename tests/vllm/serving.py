@@ -9,12 +9,22 @@ import multiprocessing
 import os
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 TOLERANCE = 2e-3
 # ranks spin while they wait for each other, so on a machine that is busy with other things two of them are slow
 LIMIT = 500
+DEFAULTS: dict[str, Any] = {
+    "model_impl": "transformers",
+    "skip_tokenizer_init": True,
+    "dtype": "float32",
+    "enforce_eager": True,
+    "max_model_len": 128,
+    "distributed_executor_backend": "uni",
+    "disable_log_stats": True,
+}
 
 
 def settle(folder: Path) -> None:
@@ -30,12 +40,18 @@ def settle(folder: Path) -> None:
     }
 
 
-def serve(checkpoint: Path, *, environ: dict[str, str] | None = None, **settings: Any) -> dict[str, Any]:
-    """What one engine says about one checkpoint: ``served``, ``tokens``, ``apart``, or ``error``."""
+def serve(
+    checkpoint: Path,
+    *,
+    environ: dict[str, str] | None = None,
+    ask: Callable[..., dict[str, Any]] | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """What an engine says: ``served``, ``tokens``, ``apart``, or ``error``; or what ``ask`` gives."""
     warm()
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(theirs, checkpoint, environ or {}, settings))
+    child = context.Process(target=_child, args=(theirs, checkpoint, environ or {}, ask or answers, settings))
     child.start()
     theirs.close()
     try:
@@ -62,7 +78,9 @@ def warm() -> None:
     gc.freeze()
 
 
-def _child(pipe: Any, checkpoint: Path, environ: dict[str, str], settings: dict[str, Any]) -> None:
+def _child(
+    pipe: Any, checkpoint: Path, environ: dict[str, str], ask: Callable[..., dict[str, Any]], settings: dict[str, Any]
+) -> None:
     import torch
 
     os.environ |= environ
@@ -72,7 +90,7 @@ def _child(pipe: Any, checkpoint: Path, environ: dict[str, str], settings: dict[
         torch._dynamo.config.disable = True
     start = time.time()
     try:
-        answer = answers(checkpoint, **settings)
+        answer = ask(checkpoint, **settings)
     except BaseException as error:  # noqa: BLE001  whatever stopped the engine is the answer
         cause = error
         answer = {"error": f"{type(cause).__name__}: {cause}", "trace": traceback.format_exc()}
@@ -95,17 +113,7 @@ def answers(
     from vllm import LLM, SamplingParams
     from vllm.lora.request import LoRARequest
 
-    defaults = {
-        "model_impl": "transformers",
-        "skip_tokenizer_init": True,
-        "dtype": "float32",
-        "enforce_eager": True,
-        "max_model_len": 128,
-        "distributed_executor_backend": "uni",
-        "disable_log_stats": True,
-    }
-    if measured:
-        defaults["worker_extension_cls"] = "measuring.Extension"
+    defaults = DEFAULTS | ({"worker_extension_cls": "measuring.Extension"} if measured else {})
     nothing = graphs() if counts else {}
     llm = LLM(model=str(checkpoint), **(defaults | settings))
     answer: dict[str, Any] = {"served": llm.apply_model(served)}

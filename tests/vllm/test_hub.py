@@ -14,9 +14,12 @@ HYBRID = "hfspeed.vllm.models.recurrent.TransformersHybridForCausalLM"
 HUB = Path(__file__).resolve().parents[1] / "hub"
 # a head of its own making and linear biases; a head below the base model; positions counted and a tied head; a window
 # a scan that runs on whole sequences; angles that stand once; a stream wider than its weights
+# a rope for short sequences; a table cut at the number of tokens; tokens before the batch
+# rows of tables looked up by position, where nobody is given positions
 FOLDERS = (
     "linear_biases", "head_in_the_base_model", "code_in_two_files", "window_by_hand",
-    "scan_by_hand", "angles_that_stand_once", "stream_in_float32",
+    "scan_by_hand", "angles_that_stand_once", "stream_in_float32", "rope_that_grows",
+    "cache_of_its_own", "heads_behind_a_function", "scores_grow_with_length",
 )  # fmt: skip
 
 

@@ -73,6 +73,51 @@ class PositionRows(nn.Module):
         return repeats
 
 
+class AllRows(nn.Module):
+    """`Positions` that are counted: always the whole table, for positions to look up.
+
+    Beside values in another dtype than the served one the author's own module is asked.
+
+    Args:
+        op: what was decided.
+        module: the author's module, with its buffers.
+        length: how many positions there can be.
+    """
+
+    def __init__(self, op: Positions, module: nn.Module, length: int) -> None:
+        super().__init__()
+        self.stands_for = (module,)  # in a tuple, so that it is no child
+        self.op, self.length, like = op, length, torch.zeros(1, 1, 1)
+        self.at, self.dtype = list(inspect.signature(module.forward).parameters).index(op.value or op.given), like.dtype
+        with torch.no_grad(), _as_when_serving():
+            made = called(module, op, length, like)
+        self.kind: type[Any] = type(made)
+        for number, table in enumerate((made,) if isinstance(made, torch.Tensor) else made):
+            self.register_buffer(f"rows_{number}", table.clone(), persistent=False)
+
+    def __getattr__(self, name: str) -> Any:  # what else is read off it is the author's
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["stands_for"][0], name)
+
+    def forward(self, *args: Any, **keywords: Any) -> Any:
+        """Every row; one tensor or several, as the author's."""
+        if self.op.value:
+            like = keywords[self.op.value] if self.op.value in keywords else args[self.at]
+            if like.dtype != self.dtype:
+                return called(self.stands_for[0], self.op, self.length, like)
+        found = list(self._buffers.values())
+        return found[0] if issubclass(self.kind, torch.Tensor) else self.kind(found)
+
+    def share(self, other: AllRows) -> None:
+        """Keep no second copy of what another module of the model gives as well."""
+        for name, table in other._buffers.items():
+            mine = self._buffers.get(name)
+            if mine is not None and table is not None and mine.shape == table.shape and torch.equal(mine, table):
+                self._buffers[name] = table
+
+
 @contextmanager
 def _as_when_serving() -> Iterator[None]:
     """What names no dtype is made in float32, as in every step; only while models are built it is the served one."""
@@ -87,4 +132,10 @@ def _as_when_serving() -> Iterator[None]:
 def positions(op: Positions, site: Site) -> None:
     """Tables as long as the longest sequence that vLLM was told to take."""
     length = site.vllm_config.model_config.max_model_len
+    if op.counted:
+        made = AllRows(op, site.root.get_submodule(op.path), length)
+        if other := next((one for one in site.root.modules() if isinstance(one, AllRows)), None):
+            made.share(other)
+        site.put(op.path, made)
+        return
     site.put(op.path, PositionRows(op, site.root.get_submodule(op.path), length))

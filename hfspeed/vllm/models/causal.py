@@ -79,6 +79,7 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         self.make_empty_intermediate_tensors = empty_tensors(self.plan.size)
         names = self.plan.wrapper.keywords
         self.position_names = tuple(n for n in ("position_ids", "token_positions") if n in names)
+        self.across = 1 if self.plan.wrapper.tokens_first else 0
         self.constant = _constants(self.get_submodule(self.plan.wrapper.base))
         if self.last_stage:
             if self.head_path:
@@ -112,7 +113,7 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         """
         before = carried(intermediate_tensors)
         if before is not None:
-            given = {"inputs_embeds": before[None], "intermediate": before[None]}
+            given = {"inputs_embeds": before[None], "intermediate": before.unsqueeze(self.across)}
         elif inputs_embeds is not None:
             given = {"inputs_embeds": inputs_embeds[None]}
         else:
@@ -123,7 +124,7 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         for name in self.position_names:
             given[name] = positions[None]
         out = self.get_submodule(self.plan.wrapper.base)(**given, **self.constant)
-        hidden = (out if isinstance(out, torch.Tensor) else out[0])[0]
+        hidden = (out if isinstance(out, torch.Tensor) else out[0]).squeeze(self.across)
         return hidden if self.last_stage else IntermediateTensors({"hidden_states": hidden})
 
     def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
@@ -173,8 +174,9 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
 
     def _project(self, hidden: torch.Tensor) -> torch.Tensor:
         head = self._head()
-        logits: torch.Tensor = self.logits_processor(head, hidden[0], getattr(head, "bias", None))
-        return logits[None]
+        rows = hidden.flatten(0, 1)
+        logits: torch.Tensor = self.logits_processor(head, rows, getattr(head, "bias", None))
+        return logits.view(*hidden.shape[:2], -1)
 
 
 load_compiled(TransformersForCausalLM)
