@@ -41,7 +41,7 @@ def read(cls: object) -> tuple[Hint, ...]:
 
     A subclass does not inherit them. A hint from a vendored copy has a class of its own, so each is read by its fields.
     """
-    said = vars(cls).get(ATTRIBUTE, ())
+    said = getattr(cls, "__dict__", {}).get(ATTRIBUTE, ())
     return tuple(Hint(hint.kind, tuple(hint.names), hint.file, hint.line) for hint in said)
 
 
