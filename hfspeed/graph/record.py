@@ -92,7 +92,8 @@ class _Recorder(TorchFunctionMode):
         open_, asked = self.stack[-1], getattr(getattr(func, "__self__", None), "__name__", "")
         owner = self.held.get(id(args[0]), "").rpartition(".")[0] if asked in SIZES else open_.call.path
         if owner and owner != open_.call.path:
-            self._node(open_, args[0])
+            node = self._node(open_, args[0])
+            node.meta.setdefault("stack", stack_of(sys._getframe(2), open_.boundary))
 
     def leaf(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run ``func`` unseen and write it down as one node."""

@@ -31,7 +31,7 @@ def assembled(work: Draft, splits: Splits, whole: frozenset[str]) -> Plan:
     claimed = frozenset(name for op in work.ops for name in _names(op))
     read = alike.all(owners_read(work.calls()))
     work.ops += kept(study.model, claimed, alike.splits(splits), alike.all(whole), read)
-    work.refusals += stay(work.ops, read, study.model)
+    work.refusals += stay(work.ops, sized, study.model)
     return _plan(work, alike)
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 
 from torch import fx, nn
 
 from hfspeed.graph.linear import shape_of
 from hfspeed.graph.record import Call
 from hfspeed.plan import Keep, Op
-from hfspeed.refusal import Reason, Refusal
+from hfspeed.planner.ways import line
+from hfspeed.refusal import Place, Reason, Refusal
+
+HELP = "take sizes from the configuration, or from what the forward is given"
+NUMBER = re.compile(r"\.\d+\b")
 
 
 def read_by_others(calls: Iterable[Call]) -> frozenset[str]:
@@ -22,17 +27,19 @@ def owners_read(calls: Iterable[Call]) -> frozenset[str]:
     return frozenset(name.rpartition(".")[0] for name in read_by_others(calls))
 
 
-def measured(calls: Iterable[Call]) -> frozenset[str]:
-    """Modules of which others ask how large a parameter is, which kernels and ranks may change."""
-    return frozenset(str(node.target).rpartition(".")[0] for node in _reads(calls) if not node.users)
+def measured(calls: Iterable[Call]) -> Mapping[str, Place | None]:
+    """Modules of which others ask how large a parameter is, which kernels and ranks may change; and where they ask."""
+    return {str(node.target).rpartition(".")[0]: line(node) for node in _reads(calls) if not node.users}
 
 
-def stay(ops: Iterable[Op], read: frozenset[str], model: nn.Module) -> Iterator[Refusal]:
-    """What it costs that linears stay as their author made them, because their weights are ``read``."""
+def stay(ops: Iterable[Op], sized: Mapping[str, Place | None], model: nn.Module) -> Iterator[Refusal]:
+    """What it costs that linears stay as their author made them, because other code asks how large they are."""
+    places = {NUMBER.sub(".*", path): place for path, place in sized.items()}
     for op in ops:
-        if isinstance(op, Keep) and op.path in read and shape_of(model.get_submodule(op.path)):
-            told = "its weight is read by other code, so it stays as its author made it, whole on every rank"
-            yield Refusal("fusion", Reason.USED_ELSEWHERE, told, op.path)
+        if isinstance(op, Keep) and NUMBER.sub(".*", op.path) in places and shape_of(model.get_submodule(op.path)):
+            told = "other code asks how large its weight is, so it stays as its author made it, whole on every rank"
+            place = places[NUMBER.sub(".*", op.path)]
+            yield Refusal("fusion", Reason.USED_ELSEWHERE, told, op.path, place, help=HELP)
 
 
 def _reads(calls: Iterable[Call]) -> Iterator[fx.Node]:

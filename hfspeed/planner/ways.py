@@ -35,7 +35,7 @@ def other_ways(full: Recording, small: Recording, *, layers: bool = True) -> tup
             told = ", ".join(f"`{word}`" for word in sorted({_word(node) for node in missing})[:4])
             text = f"at full size `{call.cls.__name__}` runs {told}, which no small model that was proven runs"
             help_ = "let no branch depend on a size"
-            place = next((at for node in missing if (at := _line(node))), None) or place_of(call)
+            place = next((at for node in missing if (at := line(node))), None) or place_of(call)
             found[call.cls] = Refusal("proof", Reason.CANNOT_RUN, text, path, place, help=help_)
     return tuple(found.values())
 
@@ -60,7 +60,7 @@ def _word(node: fx.Node) -> str:
     return function_name(node) or "value"
 
 
-def _line(node: fx.Node) -> Place | None:
+def line(node: fx.Node) -> Place | None:
     """The innermost line of the author's that ran the node."""
     for code, last in (node.meta.get("stack") or ())[:1]:
         assert isinstance(code, CodeType)

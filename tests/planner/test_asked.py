@@ -172,7 +172,9 @@ def test_a_linear_whose_size_others_ask_for_stays(part: str, tmp_path: Path) -> 
     gated = "        gated = passed * opened\n"
     plan = decide(mutant(tmp_path, (gated, f"{gated}        gated = gated * (self.{part}.weight.shape[0] / 48)\n")))
     assert f"decoder.blocks.1.expand.{part}" in {op.path for op in plan.ops if isinstance(op, Keep)}
-    assert any("stays as its author made it" in one.found and one.module.endswith(part) for one in plan.refusals)
+    told = next(one for one in plan.refusals if "asks how large" in one.found and one.module.endswith(part))
+    assert told.place is not None
+    assert "weight.shape" in Path(told.place.file).read_text("utf-8").split("\n")[told.place.line - 1]
 
 
 def test_a_table_whose_size_others_ask_for_stays(tmp_path: Path) -> None:
