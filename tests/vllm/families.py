@@ -41,7 +41,10 @@ def describe(model_type: str) -> tuple[str, dict[str, Any]]:
         old = getattr(default, name, None)
         if old is None and name not in {"head_dim", "num_key_value_heads"}:
             continue
-        if hasattr(default, name):
+        computed = getattr(type(default), name, None)
+        if isinstance(computed, property) and computed.fset is None:
+            changes[name] = ...
+        elif hasattr(default, name):
             changes[name] = value
     kinds = getattr(default, "layer_types", None)
     if kinds:
