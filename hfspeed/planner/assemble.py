@@ -27,9 +27,10 @@ def assembled(work: Draft, splits: Splits, whole: frozenset[str]) -> Plan:
     """
     study, alike = work.study, Alike(work.study)
     sized = measured(work.calls())
-    work.ops = [*alike.ops(work.ops), *ends(study.model, study.twin, work.wrapper.head, sized)]
-    claimed = frozenset(name for op in work.ops for name in _names(op))
     read = alike.all(owners_read(work.calls()))
+    anywhere = owners_read(study.recording.calls.values())  # by the wrapper too
+    work.ops = [*alike.ops(work.ops), *ends(study.model, study.twin, work.wrapper.head, anywhere)]
+    claimed = frozenset(name for op in work.ops for name in _names(op))
     work.ops += kept(study.model, claimed, alike.splits(splits), alike.all(whole), read)
     work.refusals += stay(work.ops, sized, study.model)
     return _plan(work, alike)

@@ -29,7 +29,7 @@ from hfspeed.planner.mixers import refused as stays_whole
 from hfspeed.planner.mixing import mixers
 from hfspeed.planner.own_attention import differs
 from hfspeed.planner.prove import prove
-from hfspeed.planner.rows import long_rows
+from hfspeed.planner.rows import first_of_long, long_rows
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.starts import first_position
 from hfspeed.planner.study import Study, study
@@ -65,7 +65,8 @@ def _decide(subject: Subject, built: Any) -> Plan:
     proven, proofs = _prove(subject, small, verdicts)
     if other := (differs(small) if first.wrapper.interface else None) or otherwise(small):
         raise RefusedError(subject.name, (other,))
-    if reduced := reductions(small, proven):
+    # beyond its limit a row is known to be answered otherwise, and none is served
+    if reduced := reductions(small, proven) or (() if full.limit else first_of_long(small)):
         raise RefusedError(subject.name, reduced)
     plan = _covered(full, verdicts, proven)
     cached = from_cache(small)

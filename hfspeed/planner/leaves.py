@@ -33,13 +33,15 @@ class Splits:
 def ends(model: Any, twin: Any, head: str, read: Collection[str] = ()) -> Iterator[Op]:
     """The token table and the output projection; as the author made them where their weights are ``read`` elsewhere."""
     embed = name_of(model, model.get_input_embeddings())
-    vocab, size = (int(n) for n in model.get_input_embeddings().weight.shape)
+    table, projection = model.get_input_embeddings(), model.get_submodule(head)
+    vocab, size = (int(n) for n in table.weight.shape)
+    if getattr(projection, "weight", None) is table.weight and {embed, head} & set(read):
+        read = {embed, head}  # they are one
     try:
         scale = row_scale(twin.get_input_embeddings(), vocab)
     except CannotProbe:
         scale = None
     yield Keep(embed) if scale is None or embed in read else Embed(embed, vocab, size, scale)
-    projection = model.get_submodule(head)
     if type(projection) is nn.Linear and head not in read:
         bias = projection.bias is not None
         yield Head(head, projection.out_features, projection.in_features, bias)

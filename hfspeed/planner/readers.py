@@ -46,4 +46,6 @@ def _reads(calls: Iterable[Call]) -> Iterator[fx.Node]:
     for call in calls:
         for node in call.graph.nodes:
             if node.op == "get_attr" and str(node.target).rpartition(".")[0] != call.path:
-                yield node
+                own = call.module._parameters.values()  # a tied one goes by the name that it has elsewhere
+                if not any(node.meta.get("value") is value for value in own):
+                    yield node

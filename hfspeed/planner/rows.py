@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch import fx, nn
 
+from hfspeed.graph.nodes import function_name, is_attention
 from hfspeed.graph.record import Recording, record
+from hfspeed.pattern.replacement import place_of
 from hfspeed.planner.build import build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import BOUNDS, arithmetic
-from hfspeed.planner.study import TOKENS, Study, prompt
-from hfspeed.planner.ways import other_ways
+from hfspeed.planner.study import TOKENS, TRIED, Study, prompt
+from hfspeed.planner.ways import line, other_ways
 from hfspeed.planner.witness import distance
 from hfspeed.refusal import Reason, Refusal
 
@@ -20,26 +24,89 @@ LONG = 1 << 17
 """Tokens of the row that is tried on meta, where length costs nothing; hardly a batch is longer."""
 RUN = 1 << 10
 """Tokens that are run with numbers, to see whether another way gives the same."""
+RECKONING = {
+    "add", "sub", "mul", "multiply", "div", "divide", "truediv", "true_divide", "floordiv", "floor_divide", "pow",
+    "mod", "remainder", "lt", "le", "gt", "ge", "eq", "ne", "clamp", "where", "masked_fill",
+    "scaled_dot_product_attention",
+}  # fmt: skip
+"""Operations whose plain numbers are values, not sizes."""
 
 
 def long_rows(small: Study) -> tuple[Refusal, ...]:
-    """Refusals of classes that run other operations on a long row, unless they compute the same by them."""
+    """Refusals of classes that run other operations, or take other numbers, on a long row; unless it gives the same."""
     if small.recording.reads:
         return ()  # such a forward does not run on meta without values, and was looked at with late positions
-    model = build(type(small.model), small.model.config, device="meta", interface=small.interface)
     try:
-        short, more = (record(model, prompt(model, tokens)) for tokens in (TOKENS, 3 * TOKENS))
-        if _count(short) != _count(more):
-            return ()  # it loops over tokens, and a long row would take as long
-        middle, long = (record(model, prompt(model, tokens)) for tokens in (RUN, LONG))
-        differing = _differing(short, long)
-        if not differing or (not _differing(middle, long) and _same(small.model)):
-            return ()
+        return _on_meta(small)
     except AUTHOR_ERRORS:
         return ()  # a forward that does not take long rows says so when it is served
-    found = "on a long row of tokens it runs other operations than on a short one, and computes something else"
+
+
+def first_of_long(small: Study) -> tuple[Refusal, ...]:
+    """A refusal if the first tokens of a long row are answered otherwise than in a short one."""
+    if not small.recording.reads:
+        model = build(type(small.model), small.model.config, device="meta", interface=small.interface)
+        try:
+            if _count(record(model, prompt(model, TOKENS))) != _count(record(model, prompt(model, 3 * TOKENS))):
+                return ()  # it loops over tokens, and a long row would take as long
+        except AUTHOR_ERRORS:
+            return ()
+    if _same(small):
+        return ()
+    nowhere = Refusal("model", Reason.VALUE_VARIES, "", type(small.model).__name__)
+    return _told("gives its first tokens other answers than a short one does", (nowhere,))
+
+
+def _on_meta(small: Study) -> tuple[Refusal, ...]:
+    model = build(type(small.model), small.model.config, device="meta", interface=small.interface)
+    short, more = (record(model, prompt(model, tokens)) for tokens in (TOKENS, 3 * TOKENS))
+    if _count(short) != _count(more):
+        return ()  # it loops over tokens, and a long row would take as long
+    middle, long = (record(model, prompt(model, tokens)) for tokens in (RUN, LONG))
+    if differing := _differing(short, long):
+        bad = _differing(middle, long) or not _same(small)
+        told = "runs other operations than on a short one, and computes something else"
+        return _told(told, differing) if bad else ()
+    early, late = _numbers(short, middle), _numbers(middle, long)
+    changed = _at(long, late - early) or (_at(middle, early) if early and not _same(small) else ())
+    return _told("computes with other numbers than on a short one", changed)
+
+
+def _told(found: str, where: Iterable[Refusal]) -> tuple[Refusal, ...]:
     help_ = "make it a function of each token and its position; several sequences share a row"
-    return tuple(Refusal("model", Reason.VALUE_VARIES, found, one.module, one.place, help=help_) for one in differing)
+    told = f"on a long row of tokens it {found}"
+    return tuple(Refusal("model", Reason.VALUE_VARIES, told, one.module, one.place, help=help_) for one in where)
+
+
+def _numbers(one: Recording, other: Recording) -> set[tuple[str, int]]:
+    """Steps, by path and place, that take another plain number in ``other``; sizes of what is made do not count."""
+    found = set()
+    for path, call in one.calls.items():
+        after = other.calls[path].graph.nodes if path in other.calls else ()
+        for number, (node, later) in enumerate(zip(call.graph.nodes, after, strict=False)):
+            if _reckons(node) and _plain(node) != _plain(later):
+                found.add((path, number))
+    return found
+
+
+def _at(recording: Recording, steps: set[tuple[str, int]]) -> tuple[Refusal, ...]:
+    """One for each class that has one of the steps."""
+    found: dict[type[nn.Module], Refusal] = {}
+    for path, number in sorted(steps):
+        call = recording.calls[path]
+        place = line(list(call.graph.nodes)[number]) or place_of(call)
+        found.setdefault(call.cls, Refusal("model", Reason.VALUE_VARIES, "", path, place))
+    return tuple(found.values())
+
+
+def _reckons(node: fx.Node) -> bool:
+    word = (function_name(node) or "").strip("_")
+    return word in RECKONING or word.lstrip("ri") in RECKONING or is_attention(node)
+
+
+def _plain(node: fx.Node) -> list[float]:
+    """The numbers among what a step is given."""
+    return [value for value in (*node.args, *node.kwargs.values()) if isinstance(value, bool | int | float)]
 
 
 def _count(recording: Recording) -> int:
@@ -51,11 +118,21 @@ def _differing(one: Recording, other: Recording) -> tuple[Refusal, ...]:
     return other_ways(one, other, layers=False) or other_ways(other, one, layers=False)
 
 
-def _same(model: Any) -> bool:
-    """The first tokens of a long row get the logits that they get in a short one."""
+def _same(small: Study) -> bool:
+    """The first tokens of a long row get the logits that they get in a short one, as far as rows can be that long."""
+    lengths = [min(tokens, small.limit or tokens) for tokens in (RUN, TRIED)]
+    for tokens in lengths:
+        try:
+            return _first_are_equal(small.model, tokens)
+        except AUTHOR_ERRORS:
+            continue
+    return True
+
+
+def _first_are_equal(model: Any, longest: int) -> bool:
     for exact in (arithmetic(torch.float64), nullcontext()):  # a table made anew is more exact than the first one
         with torch.no_grad(), exact:
-            outs = [model(**prompt(model, tokens)) for tokens in (TOKENS, RUN)]
+            outs = [model(**prompt(model, tokens)) for tokens in (TOKENS, longest)]
         first, longer = (out.logits if hasattr(out, "logits") else out[0] for out in outs)
         if distance(first, longer[:, :TOKENS]) <= BOUNDS[torch.float64]:
             return True

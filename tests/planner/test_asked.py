@@ -43,6 +43,21 @@ REFUSED: dict[str, tuple[str, Reason, list[tuple[str, str]]]] = {
         Reason.VALUE_VARIES,
         [(NORM, f"        y = y * (1.5 if x.shape[1] == 1 else 1.0)\n{NORM}")],
     ),
+    "a number that the length of the row sets": (
+        "computes with other numbers",
+        Reason.VALUE_VARIES,
+        [(LAST, f"        stream = stream * (1 + 0.5 * (stream.shape[1] > 50))\n{LAST}")],
+    ),
+    "a number that only very long rows set": (
+        "computes with other numbers",
+        Reason.VALUE_VARIES,
+        [(LAST, f"        stream = stream * (1 + 0.5 * (stream.shape[1] > 5000))\n{LAST}")],
+    ),
+    "the place of the row's last token": (
+        "its first tokens other answers",
+        Reason.VALUE_VARIES,
+        [(LOOP, f"        stream = stream * (1 + (position_ids[:, -1:, None] > 70).to(stream.dtype))\n{LOOP}")],
+    ),
     "how torch keeps its books": (
         "in inference mode",
         Reason.VALUE_VARIES,
@@ -180,6 +195,17 @@ def test_a_linear_whose_size_others_ask_for_stays(part: str, tmp_path: Path) -> 
 def test_a_table_whose_size_others_ask_for_stays(tmp_path: Path) -> None:
     plan = decide(mutant(tmp_path, (LOOP, f"        stream = stream * (self.table.weight.shape[0] / 96)\n{LOOP}")))
     assert [op for op in plan.ops if op.path == "decoder.table"] == [Keep("decoder.table")]
+
+
+@pytest.mark.parametrize(("read", "stays"), [("self.table", "decoder.table"), ("self.head", "head")])
+def test_a_table_whose_values_others_read_stays(read: str, stays: str, tmp_path: Path) -> None:
+    """A vocabulary is filled up to a round number of rows, which would count in a mean."""
+    change = (LOOP, f"        stream = stream - self.table.weight.mean()\n{LOOP}")
+    if stays == "head":
+        scale = "* self.config.logit_scale"
+        change = (scale, f"{scale} / self.head.weight.norm(dim=-1).mean()")
+    plan = decide(mutant(tmp_path, change))
+    assert [op for op in plan.ops if op.path == stays] == [Keep(stays)]
 
 
 def test_rotations_keep_their_imaginary_part() -> None:

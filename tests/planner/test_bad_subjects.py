@@ -119,7 +119,8 @@ def test_a_module_that_is_not_causal(tmp_path: Path) -> None:
 
 def _mixes(refusals, where: str) -> None:
     first, *_ = refusals
-    assert first.reason in {Reason.NUMBERS_DIFFER, Reason.CANNOT_RUN, Reason.KEYWORD_NOT_CONSUMED}
+    known = {Reason.NUMBERS_DIFFER, Reason.CANNOT_RUN, Reason.KEYWORD_NOT_CONSUMED, Reason.VALUE_VARIES}
+    assert first.reason in known
     assert f"decoder.blocks.0.{where}" in str(first)
 
 
@@ -161,7 +162,8 @@ def test_a_base_model_that_takes_no_positions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", WRAPPERS)
 def test_a_wrapper_that_is_not_row_by_row(what: str, tmp_path: Path) -> None:
     first, *_ = refused(tmp_path, (LOGITS, WRAPPERS[what]))
-    assert first.reason in {Reason.WRAPPER_NOT_ROWWISE, Reason.CANNOT_RUN, Reason.NUMBERS_DIFFER}
+    known = {Reason.WRAPPER_NOT_ROWWISE, Reason.CANNOT_RUN, Reason.NUMBERS_DIFFER, Reason.VALUE_VARIES}
+    assert first.reason in known
 
 
 LAYERS = {

@@ -113,7 +113,7 @@ def test_every_kind_in_one_page(loops: Any, monkeypatch: pytest.MonkeyPatch) -> 
             words = tuple(shown(name, value) for name, value in chosen.items())
             pair = kernel.always_pair
             op = Recurrence("m", kernel.kind, kernel.kind, kernel.state(operands), kernel.roles, words, pair=pair)
-            parts[kernel.kind] = recurrence.Stateful(op, holder)
+            parts[kernel.kind] = recurrence.Stateful(op, holder, 1)
             given[kernel.kind] = (operands, dict(kernel.usual) | chosen)
     holder.kv_cache = (torch.randint(-128, 127, (9, holder.bytes + 48), dtype=torch.int8),)
     context = SimpleNamespace(no_compile_layers={"layer.states": holder}, attn_metadata=None)

@@ -23,7 +23,7 @@ from hfspeed.errors import HfspeedError
 from hfspeed.plan import Embed, Head, Plan
 from hfspeed.planner.cache import own_code
 from hfspeed.planner.wrapper import name_of
-from hfspeed.vllm import layout
+from hfspeed.vllm import layout, stale
 from hfspeed.vllm.artifacts import load_compiled
 from hfspeed.vllm.build import build, packed_names
 from hfspeed.vllm.kind import of_plan
@@ -73,6 +73,7 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
             place=(get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size()),
         )
         _build(prepared, vllm_config, prefix, apart=apart)
+        stale.check(self.plan.architecture, prepared.author)
         self._adopt(prepared.author)
         self.regions = Regions(self.plan, self, divides=apart)
         self.last_stage = bool(get_pp_group().is_last_rank)
