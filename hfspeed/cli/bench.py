@@ -29,7 +29,8 @@ def bench(
         str, typer.Argument(metavar="MODEL", help="A local folder, the name of a model, or a preset (--presets).")
     ] = "",
     arms: Annotated[
-        str | None, typer.Option("--arms", metavar="NAME,…", help="Some of native, hfspeed, unfused, peer.")
+        str | None,
+        typer.Option("--arms", metavar="NAME,…", help="Some of native, hfspeed, unfused, peer, hfspeed-FUSION."),
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=5, metavar="N", help="How often each arm is measured.")] = 5,
     starts: Annotated[int, typer.Option("--starts", min=1, metavar="N", help="How many warm starts are measured.")] = 1,

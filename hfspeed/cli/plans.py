@@ -65,10 +65,7 @@ def _put(file: Path, text: str) -> None:
     disk = Disk({file: text})
     if not disk.mendable(file):
         raise UsageError(f"{file}: its lines end in different ways; let them all end alike, or see --diff")
-    try:
-        disk.write()
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror or error}") from error
+    disk.write()
 
 
 def _found(name: str, trust: bool) -> tuple[Subject, Looked, Derived]:

@@ -12,6 +12,8 @@ from types import CodeType, FrameType
 import torch
 from torch import nn
 
+from hfspeed.refusal import Place
+
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
@@ -55,6 +57,14 @@ def stack_of(frame: FrameType | None, boundary: FrameType) -> Stack:
             found.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
     return tuple(found)
+
+
+def place_in(stack: Stack) -> Place | None:
+    """The line at which the innermost of the author's functions was; ``None`` where it has none."""
+    for code, last in stack[:1]:
+        line = _positions(code)[last // 2][0]
+        return Place(code.co_filename, line) if line else None
+    return None
 
 
 def span_at(code: CodeType, last: int, *, direct: bool) -> Span | None:

@@ -22,6 +22,7 @@ from hfspeed.graph.reads import attributes, foreign, hidden, reading, surroundin
 from hfspeed.graph.same import same_graphs
 from hfspeed.graph.shadow import Shadows
 from hfspeed.graph.stateful import is_stateful
+from hfspeed.graph.tensors import tensors
 from hfspeed.plan.paths import outer
 
 FEWEST = 4
@@ -138,8 +139,8 @@ class Repeats:
         able = (
             before == _all(module)
             and all(_given(value, self.held) for value in (*args, *kwargs.values()))
-            and _fresh(output, [*_tensors((args, kwargs)), *module.parameters(), *module.buffers()])
-            and all(self.shadows.of(one) is None for one in _tensors(output))
+            and _fresh(output, [*tensors((args, kwargs)), *module.parameters(), *module.buffers()])
+            and all(self.shadows.of(one) is None for one in tensors(output))
             and not any(p in calls for p in self.recording.again)
             and all(_within(call, path) for call in calls.values())
         )
@@ -176,7 +177,7 @@ class Repeats:
 
 def _again(kind: _Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The output of the first of a kind, anew; where that gave back an argument, the own one."""
-    handed = zip(_tensors((kind.args, kind.kwargs)), _tensors((args, kwargs)), strict=True)
+    handed = zip(tensors((kind.args, kind.kwargs)), tensors((args, kwargs)), strict=True)
     known = {id(one): other for one, other in handed}
 
     def anew(value: Any) -> Any:
@@ -264,7 +265,7 @@ def _fresh(output: Any, given: list[torch.Tensor]) -> bool:
     if not (isinstance(output, torch.Tensor) or (type(output) is tuple and all(_plain_or_tensor(v) for v in output))):
         return False
     known, memory = {id(one) for one in given}, {one.untyped_storage()._cdata for one in given}
-    mine = {id(one): one.untyped_storage()._cdata for one in _tensors(output) if id(one) not in known}
+    mine = {id(one): one.untyped_storage()._cdata for one in tensors(output) if id(one) not in known}
     return not memory.intersection(mine.values()) and len({*mine.values()}) == len(mine)
 
 
@@ -274,25 +275,15 @@ def _plain_or_tensor(value: Any) -> bool:
 
 def _versions(module: nn.Module, args: Any, kwargs: Any) -> Hashable:
     """Changes with everything that is written to: tensors, and what the classes' files keep."""
-    held = (*_tensors((args, kwargs)), *module.parameters(), *module.buffers())
+    held = (*tensors((args, kwargs)), *module.parameters(), *module.buffers())
     return tuple(tensor._version for tensor in held), surroundings(module)
 
 
 def _pattern(value: Any) -> list[int]:
     """Which tensors in ``value`` are one and the same."""
     order: dict[int, int] = {}
-    return [order.setdefault(id(one), len(order)) for one in _tensors(value)]
+    return [order.setdefault(id(one), len(order)) for one in tensors(value)]
 
 
 def _sizes(one: torch.Tensor) -> Hashable:
     return one.shape, one.stride(), one.dtype, one.device, one.storage_offset()
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(tuple(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _tensors(part)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -77,11 +78,14 @@ def _ways(
     if anything or "use_cache" in taken:
         cached = plain | {"use_cache": True}
         yield "when it is to keep a cache", lambda: _logits(fresh()(**cached))
-    with torch.inference_mode():  # as an engine runs it
-        yield "in inference mode", lambda: _logits(fresh()(**plain))
-    with _compiling():
-        yield "when it is compiled", lambda: _logits(fresh()(**plain))
+    for how, within in (("in inference mode", torch.inference_mode), ("when it is compiled", _compiling)):
+        yield how, partial(_under, within, lambda: _logits(fresh()(**plain)))
     yield "on its first token alone", lambda: _logits(fresh()(**_cut(plain, 0, 1)))
+
+
+def _under(within: Callable[[], AbstractContextManager[Any]], ask: Callable[[], torch.Tensor]) -> torch.Tensor:
+    with within():
+        return ask()
 
 
 @contextmanager

@@ -26,10 +26,9 @@ def assembled(work: Draft, splits: Splits, whole: frozenset[str]) -> Plan:
         whole: modules that are not looked into.
     """
     study, alike = work.study, Alike(work.study)
-    sized = measured(work.calls())
-    read = alike.all(owners_read(work.calls()))
-    anywhere = owners_read(study.recording.calls.values())  # by the wrapper too
-    work.ops = [*alike.ops(work.ops), *ends(study.model, study.twin, work.wrapper.head, anywhere)]
+    calls = study.recording.calls.values()  # the wrapper reads as well
+    sized, read = measured(calls), alike.all(owners_read(calls))
+    work.ops = [*alike.ops(work.ops), *ends(study.model, study.twin, work.wrapper.head, read)]
     claimed = frozenset(name for op in work.ops for name in _names(op))
     work.ops += kept(study.model, claimed, alike.splits(splits), alike.all(whole), read)
     work.refusals += stay(work.ops, sized, study.model)

@@ -22,6 +22,8 @@ from hfspeed.reference.build import build
 from hfspeed.reference.ranks import Group, Ranks
 from hfspeed.refusal import Reason, Refusal
 
+ROWS = 256
+"""Hidden states that the wrapper is given at once, besides those of each prompt."""
 LONGEST = 2048
 """Tokens of a prompt that are still run; a window must be shorter."""
 
@@ -89,17 +91,22 @@ class Contest:
         self.hidden = base
 
     def wrapper(self) -> None:
-        """The wrapper alone gives the same logits, of all tokens and of each single one."""
+        """The wrapper alone gives the same logits, of all tokens, of each single one, and of many at once."""
         how, stopped, model = "the wrapper alone", Witness(), copy.deepcopy(self.fresh)
         with arithmetic(self.dtype), running(how, stopped), stopped.watch(model):
             for hidden, logits in zip(self.hidden, self.logits, strict=True):
-                whole = run.logits(self.plan, model, hidden)
                 single = [run.logits(self.plan, model, row) for row in torch.split(hidden, 1, 1)]
-                error = max(distance(logits, whole), distance(logits, torch.cat(single, 1)))
-                self.worst["the wrapper, row by row"] = max(error, self.worst.get("the wrapper, row by row", 0.0))
-                if not error <= self.bound:
-                    found = f"logits differ by {error:.1e} when the wrapper gets the hidden states row by row"
-                    raise Mismatch(Refusal("logits", Reason.WRAPPER_NOT_ROWWISE, found), error, how)
+                self._gives(logits, how, run.logits(self.plan, model, hidden), torch.cat(single, 1))
+            hidden, logits = (torch.cat(values, 1) for values in (self.hidden, self.logits))
+            times = -(-ROWS // hidden.shape[1])
+            self._gives(logits.repeat(1, times, 1), how, run.logits(self.plan, model, hidden.repeat(1, times, 1)))
+
+    def _gives(self, logits: torch.Tensor, how: str, *found: torch.Tensor) -> None:
+        error = max(distance(logits, one) for one in found)
+        self.worst["the wrapper, row by row"] = max(error, self.worst.get("the wrapper, row by row", 0.0))
+        if not error <= self.bound:
+            told = f"logits differ by {error:.1e} when the wrapper gets the hidden states row by row"
+            raise Mismatch(Refusal("logits", Reason.WRAPPER_NOT_ROWWISE, told), error, how)
 
     def ours(self, count: int, cut: int, name: str, rows: list[Row]) -> None:
         """One way to serve the plan, compared with the author on every rank."""

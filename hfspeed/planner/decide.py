@@ -16,6 +16,7 @@ from hfspeed.plan import Attention, History, Plan, Proof, Recurrence, laws
 from hfspeed.planner.asked import from_cache, otherwise
 from hfspeed.planner.blame import blamed
 from hfspeed.planner.causal import begun
+from hfspeed.planner.crowds import crowds
 from hfspeed.planner.declared import disagreements
 from hfspeed.planner.draft import draft
 from hfspeed.planner.full_size import share_stops
@@ -29,7 +30,7 @@ from hfspeed.planner.mixers import refused as stays_whole
 from hfspeed.planner.mixing import mixers
 from hfspeed.planner.own_attention import differs
 from hfspeed.planner.prove import prove
-from hfspeed.planner.rows import first_of_long, long_rows
+from hfspeed.planner.rows import long_rows
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.starts import first_position
 from hfspeed.planner.study import Study, study
@@ -60,13 +61,13 @@ def _decide(subject: Subject, built: Any) -> Plan:
     small, verdicts = _small(subject, full, first)
     if lies := false_recurrences(small):
         raise RefusedError(subject.name, lies)
-    if others := other_ways(full.recording, small.recording) or long_rows(small):
+    rows = long_rows(small, full.limit)
+    if others := other_ways(full.recording, small.recording) or rows.ways:
         raise RefusedError(subject.name, others)
     proven, proofs = _prove(subject, small, verdicts)
     if other := (differs(small) if first.wrapper.interface else None) or otherwise(small):
         raise RefusedError(subject.name, (other,))
-    # beyond its limit a row is known to be answered otherwise, and none is served
-    if reduced := reductions(small, proven) or (() if full.limit else first_of_long(small)):
+    if reduced := reductions(small, proven) or crowds(small) or rows.rest(proven):
         raise RefusedError(subject.name, reduced)
     plan = _covered(full, verdicts, proven)
     cached = from_cache(small)

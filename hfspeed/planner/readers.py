@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from torch import fx, nn
@@ -10,11 +9,11 @@ from torch import fx, nn
 from hfspeed.graph.linear import shape_of
 from hfspeed.graph.record import Call
 from hfspeed.plan import Keep, Op
+from hfspeed.plan.styles import generic
 from hfspeed.planner.ways import line
 from hfspeed.refusal import Place, Reason, Refusal
 
 HELP = "take sizes from the configuration, or from what the forward is given"
-NUMBER = re.compile(r"\.\d+\b")
 
 
 def read_by_others(calls: Iterable[Call]) -> frozenset[str]:
@@ -34,11 +33,11 @@ def measured(calls: Iterable[Call]) -> Mapping[str, Place | None]:
 
 def stay(ops: Iterable[Op], sized: Mapping[str, Place | None], model: nn.Module) -> Iterator[Refusal]:
     """What it costs that linears stay as their author made them, because other code asks how large they are."""
-    places = {NUMBER.sub(".*", path): place for path, place in sized.items()}
+    places = {generic(path): place for path, place in sized.items()}
     for op in ops:
-        if isinstance(op, Keep) and NUMBER.sub(".*", op.path) in places and shape_of(model.get_submodule(op.path)):
+        if isinstance(op, Keep) and generic(op.path) in places and shape_of(model.get_submodule(op.path)):
             told = "other code asks how large its weight is, so it stays as its author made it, whole on every rank"
-            place = places[NUMBER.sub(".*", op.path)]
+            place = places[generic(op.path)]
             yield Refusal("fusion", Reason.USED_ELSEWHERE, told, op.path, place, help=HELP)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import islice
 
 from torch import nn
 
 from hfspeed.errors import RefusedError
-from hfspeed.graph.positions import Stack, forward_code
+from hfspeed.graph.positions import forward_code, place_in
 from hfspeed.graph.record import Recording
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.refusal import Place, Reason, Refusal
@@ -36,13 +35,13 @@ def steady(model: nn.Module, early: Recording, run: Callable[[int], Recording], 
     Raises:
         RefusedError: even short sequences are computed in different ways.
     """
-    late = run(longest)
-    if early.reads == late.reads or _text(early) == _text(late):
+    late, usual = run(longest), _text(early)
+    if early.reads == late.reads or usual == _text(late):
         return 0
     same, other = 0, longest
     while other - same > 1:
         middle = (same + other) // 2
-        same, other = (middle, other) if _text(run(middle)) == _text(early) else (same, middle)
+        same, other = (middle, other) if _text(run(middle)) == usual else (same, middle)
     if same >= SHORT:
         return same + TOKENS
     pairs = zip(early.reads, late.reads, strict=False)
@@ -76,15 +75,8 @@ def _text(recording: Recording) -> dict[str, list[str]]:
 
 def _refused(model: nn.Module, recording: Recording, at: int, found: str, help_: str) -> RefusedError:
     path = recording.reads[at][0]
-    place = _line(recording.read_at[at])
+    place = place_in(recording.read_at[at])
     if place is None and (code := forward_code(type(model.get_submodule(path)))):  # type: ignore[arg-type]
         place = Place(code.co_filename, code.co_firstlineno)
     refusal = Refusal("model", Reason.VALUE_VARIES, found, path, place, help=help_)
     return RefusedError(type(model).__name__, (refusal,))
-
-
-def _line(stack: Stack) -> Place | None:
-    for code, last in stack[:1]:
-        line = next(islice(code.co_positions(), last // 2, None), (None,))[0]
-        return Place(code.co_filename, line) if line else None
-    return None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import torch
 from torch import fx, nn
@@ -12,6 +14,8 @@ from torch import fx, nn
 from hfspeed.graph.nodes import function_name, is_attention
 from hfspeed.graph.record import Recording, record
 from hfspeed.pattern.replacement import place_of
+from hfspeed.plan import History, Plan, Positions
+from hfspeed.planner.asked import BOUND
 from hfspeed.planner.build import build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import BOUNDS, arithmetic
@@ -32,44 +36,68 @@ RECKONING = {
 """Operations whose plain numbers are values, not sizes."""
 
 
-def long_rows(small: Study) -> tuple[Refusal, ...]:
-    """Refusals of classes that run other operations, or take other numbers, on a long row; unless it gives the same."""
-    if small.recording.reads:
-        return ()  # such a forward does not run on meta without values, and was looked at with late positions
-    try:
-        return _on_meta(small)
-    except AUTHOR_ERRORS:
-        return ()  # a forward that does not take long rows says so when it is served
+@dataclass(frozen=True)
+class LongRows:
+    """Why long rows may not be served.
+
+    Attributes:
+        ways: classes that run other operations on them, and do not give the same by them.
+        numbers: classes that take other numbers, and do not give the same or take them beyond what can be run.
+        answers: the first tokens are answered otherwise, in whatever way.
+    """
+
+    ways: tuple[Refusal, ...] = ()
+    numbers: tuple[Refusal, ...] = ()
+    answers: tuple[Refusal, ...] = ()
+
+    def rest(self, plan: Plan) -> tuple[Refusal, ...]:
+        """What other proofs left to be told.
+
+        A module that ``plan`` runs on whole sequences may count their tokens, and beyond the limit of a table none is
+        served.
+        """
+        apart = [op.path for op in plan.ops if isinstance(op, History)]
+        counted = [no for no in self.numbers if not any(f"{no.module}.".startswith(f"{one}.") for one in apart)]
+        limited = any(op.limit for op in plan.ops if isinstance(op, Positions))
+        return tuple(counted) or (() if limited else self.answers)
 
 
-def first_of_long(small: Study) -> tuple[Refusal, ...]:
-    """A refusal if the first tokens of a long row are answered otherwise than in a short one."""
-    if not small.recording.reads:
-        model = build(type(small.model), small.model.config, device="meta", interface=small.interface)
-        try:
-            if _count(record(model, prompt(model, TOKENS))) != _count(record(model, prompt(model, 3 * TOKENS))):
-                return ()  # it loops over tokens, and a long row would take as long
-        except AUTHOR_ERRORS:
-            return ()
-    if _same(small):
-        return ()
+def long_rows(small: Study, limit: int = 0) -> LongRows:
+    """What changes on a long row; beyond ``limit``, if there is one, none is served."""
+    same = cache(partial(_same, small))
+    found, loops = _on_meta(small, same)
+    if found.ways or loops or limit or same():
+        return found
     nowhere = Refusal("model", Reason.VALUE_VARIES, "", type(small.model).__name__)
-    return _told("gives its first tokens other answers than a short one does", (nowhere,))
+    return replace(found, answers=_told("gives its first tokens other answers than a short one does", (nowhere,)))
 
 
-def _on_meta(small: Study) -> tuple[Refusal, ...]:
+def _on_meta(small: Study, same: Callable[[], bool]) -> tuple[LongRows, bool]:
+    """What is refused, and whether the forward loops over tokens, so that a long row would take as long.
+
+    A forward that reads values does not run there without them; it was looked at with late positions.
+    """
+    if small.recording.reads:
+        return LongRows(), False
     model = build(type(small.model), small.model.config, device="meta", interface=small.interface)
-    short, more = (record(model, prompt(model, tokens)) for tokens in (TOKENS, 3 * TOKENS))
-    if _count(short) != _count(more):
-        return ()  # it loops over tokens, and a long row would take as long
-    middle, long = (record(model, prompt(model, tokens)) for tokens in (RUN, LONG))
+
+    def seen(tokens: int) -> Recording:
+        return record(model, prompt(model, tokens), shut=small.shut)
+
+    try:
+        short, more = seen(TOKENS), seen(3 * TOKENS)
+        if _count(short) != _count(more):
+            return LongRows(), True
+        middle, long = seen(RUN), seen(LONG)
+    except AUTHOR_ERRORS:
+        return LongRows(), False  # a forward that does not take long rows says so when it is served
     if differing := _differing(short, long):
-        bad = _differing(middle, long) or not _same(small)
+        bad = _differing(middle, long) or not same()
         told = "runs other operations than on a short one, and computes something else"
-        return _told(told, differing) if bad else ()
+        return LongRows(_told(told, differing) if bad else ()), False
     early, late = _numbers(short, middle), _numbers(middle, long)
-    changed = _at(long, late - early) or (_at(middle, early) if early and not _same(small) else ())
-    return _told("computes with other numbers than on a short one", changed)
+    changed = _at(long, late - early) or (_at(middle, early) if early and not same() else ())
+    return LongRows(numbers=_told("computes with other numbers than on a short one", changed)), False
 
 
 def _told(found: str, where: Iterable[Refusal]) -> tuple[Refusal, ...]:
@@ -120,20 +148,20 @@ def _differing(one: Recording, other: Recording) -> tuple[Refusal, ...]:
 
 def _same(small: Study) -> bool:
     """The first tokens of a long row get the logits that they get in a short one, as far as rows can be that long."""
-    lengths = [min(tokens, small.limit or tokens) for tokens in (RUN, TRIED)]
-    for tokens in lengths:
+    for tokens in (RUN, TRIED):
         try:
-            return _first_are_equal(small.model, tokens)
+            return _first_are_equal(small, tokens)
         except AUTHOR_ERRORS:
             continue
     return True
 
 
-def _first_are_equal(model: Any, longest: int) -> bool:
+def _first_are_equal(small: Study, longest: int) -> bool:
     for exact in (arithmetic(torch.float64), nullcontext()):  # a table made anew is more exact than the first one
+        model = copy.deepcopy(small.fresh)  # what a long row leaves behind stays there
         with torch.no_grad(), exact:
-            outs = [model(**prompt(model, tokens)) for tokens in (TOKENS, longest)]
-        first, longer = (out.logits if hasattr(out, "logits") else out[0] for out in outs)
-        if distance(first, longer[:, :TOKENS]) <= BOUNDS[torch.float64]:
+            outs = [model(**prompt(model, tokens)) for tokens in (TOKENS, longest, TOKENS)]
+        first, longer, again = ((out.logits if hasattr(out, "logits") else out[0])[:, :TOKENS] for out in outs)
+        if distance(again, longer) <= BOUNDS[torch.float64] and distance(first, longer) <= BOUND:
             return True
     return False

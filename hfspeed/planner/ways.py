@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from types import CodeType
-
 from torch import fx, nn
 
 from hfspeed.graph.nodes import function_name, module_of
+from hfspeed.graph.positions import place_in
 from hfspeed.graph.record import Recording
 from hfspeed.pattern.replacement import place_of
 from hfspeed.refusal import Place, Reason, Refusal
@@ -62,8 +60,4 @@ def _word(node: fx.Node) -> str:
 
 def line(node: fx.Node) -> Place | None:
     """The innermost line of the author's that ran the node."""
-    for code, last in (node.meta.get("stack") or ())[:1]:
-        assert isinstance(code, CodeType)
-        line = next(islice(code.co_positions(), last // 2, None), (None,))[0]
-        return Place(code.co_filename, line) if line else None
-    return None
+    return place_in(node.meta.get("stack") or ())

@@ -209,7 +209,11 @@ def _head(op: Head, site: Site) -> None:
 
 def _keep(op: Keep, site: Site) -> None:
     if op.units and site.ranks > 1:
-        layers.on_whole(site.root.get_submodule(op.path), op.units, site.group)
+        layers.on_whole(
+            site.root.get_submodule(op.path),
+            lambda value: layers.gather(value, op.units, site.group),
+            lambda value: layers.keep(value, op.units, site.group),
+        )
 
 
 def _local(op: Local, site: Site) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -243,32 +243,31 @@ def keep(value: torch.Tensor, units: int, group: Group) -> torch.Tensor:
     return value[..., start * block : stop * block]
 
 
-def on_whole(module: nn.Module, units: int, group: Group) -> None:
+Turn = Callable[[torch.Tensor], torch.Tensor]
+
+
+def on_whole(module: nn.Module, whole: Turn, own: Turn) -> None:
     """Let a module see whole values where its caller has shares, and hand on the own share of what it gives.
 
-    What is as wide as its first argument is a share as well. Hooks, so that the class and the names of its parameters
-    stay the author's.
+    Hooks, so that the class and the names of its parameters stay the author's.
+
+    Args:
+        module: what is called with shares.
+        whole: makes a whole value of a share. What is as wide as the first tensor, such as a gate, is a share as well.
+        own: gives the own share of a whole value.
     """
 
     def collect(_: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
-        wide = shared_width(args, keywords)
+        given = [value for value in (*args, *keywords.values()) if isinstance(value, torch.Tensor) and value.ndim]
 
-        def whole(value: Any) -> Any:
-            shared = isinstance(value, torch.Tensor) and value.ndim and value.shape[-1] == wide
-            return gather(value, units, group) if shared else value
+        def gathered(value: Any) -> Any:
+            shared = any(value is one for one in given) and value.shape[-1] == given[0].shape[-1]
+            return whole(value) if shared else value
 
-        return tuple(map(whole, args)), {name: whole(value) for name, value in keywords.items()}
-
-    def own(_: nn.Module, _args: Any, out: torch.Tensor) -> torch.Tensor:
-        return keep(out, units, group)
+        return tuple(map(gathered, args)), {name: gathered(value) for name, value in keywords.items()}
 
     module.register_forward_pre_hook(collect, with_kwargs=True)
-    module.register_forward_hook(own)
-
-
-def shared_width(args: tuple[Any, ...], keywords: dict[str, Any]) -> int:
-    """The last dimension of the first tensor."""
-    return next(int(v.shape[-1]) for v in (*args, *keywords.values()) if isinstance(v, torch.Tensor) and v.ndim)
+    module.register_forward_hook(lambda _module, _args, out: own(out))
 
 
 def picked(tensor: torch.Tensor, spans: Sequence[shares.Span], dim: int = 0) -> torch.Tensor:

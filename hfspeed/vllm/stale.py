@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from torch import nn
+from transformers import PreTrainedConfig
 
 from hfspeed.errors import RefusedError
 from hfspeed.refusal import Reason, Refusal
@@ -69,3 +70,5 @@ def _inside(value: Any) -> Iterator[Any]:
     elif isinstance(value, FunctionType):
         yield from inspect.getclosurevars(value).nonlocals.values()
         yield from (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+    elif not isinstance(value, type | ModuleType | PreTrainedConfig):
+        yield from getattr(value, "__dict__", {}).values()  # an object of the author's

@@ -16,8 +16,8 @@ from hfspeed.plan.rows import Run, order
 from hfspeed.plan.shares import Span, own_ranges
 from hfspeed.planner.checkpoint import resolver
 from hfspeed.planner.conversion import Conversion
+from hfspeed.reference.layers import picked
 from hfspeed.vllm.expert_pieces import ExpertPieces
-from hfspeed.vllm.layers.share import cut
 from hfspeed.vllm.stages import is_here
 from hfspeed.vllm.versions import is_quantised
 
@@ -44,7 +44,7 @@ class Slot:
         """``tensor`` as it is kept."""
         tensor = tensor.t() if self.transposed else tensor
         tensor = tensor[order(self.rows)] if self.rows else tensor
-        return cut(tensor, self.own, self.dim) if self.own else tensor
+        return picked(tensor, self.own, self.dim) if self.own else tensor
 
 
 class Loader:

@@ -58,6 +58,16 @@ REFUSED: dict[str, tuple[str, Reason, list[tuple[str, str]]]] = {
         Reason.VALUE_VARIES,
         [(LOOP, f"        stream = stream * (1 + (position_ids[:, -1:, None] > 70).to(stream.dtype))\n{LOOP}")],
     ),
+    "the place of a row among those of the wrapper": (
+        "row by row",
+        Reason.WRAPPER_NOT_ROWWISE,
+        [
+            (
+                "* self.config.logit_scale",
+                "* self.config.logit_scale * (1 + (torch.arange(logits_to_keep or output[0].shape[1]) >= 64)[:, None])",
+            )
+        ],
+    ),
     "how torch keeps its books": (
         "in inference mode",
         Reason.VALUE_VARIES,

@@ -119,8 +119,7 @@ def test_a_module_that_is_not_causal(tmp_path: Path) -> None:
 
 def _mixes(refusals, where: str) -> None:
     first, *_ = refusals
-    known = {Reason.NUMBERS_DIFFER, Reason.CANNOT_RUN, Reason.KEYWORD_NOT_CONSUMED, Reason.VALUE_VARIES}
-    assert first.reason in known
+    assert first.reason in {Reason.NUMBERS_DIFFER, Reason.CANNOT_RUN, Reason.KEYWORD_NOT_CONSUMED}
     assert f"decoder.blocks.0.{where}" in str(first)
 
 
@@ -162,8 +161,7 @@ def test_a_base_model_that_takes_no_positions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", WRAPPERS)
 def test_a_wrapper_that_is_not_row_by_row(what: str, tmp_path: Path) -> None:
     first, *_ = refused(tmp_path, (LOGITS, WRAPPERS[what]))
-    known = {Reason.WRAPPER_NOT_ROWWISE, Reason.CANNOT_RUN, Reason.NUMBERS_DIFFER, Reason.VALUE_VARIES}
-    assert first.reason in known
+    assert first.reason in {Reason.WRAPPER_NOT_ROWWISE, Reason.CANNOT_RUN, Reason.NUMBERS_DIFFER}
 
 
 LAYERS = {

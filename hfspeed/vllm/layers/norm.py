@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from vllm.distributed import tensor_model_parallel_all_gather
@@ -11,6 +9,7 @@ from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
 
 from hfspeed.plan import Keep, Norm
 from hfspeed.plan.shares import span
+from hfspeed.reference.layers import on_whole
 from hfspeed.vllm.kernels import cpu_rms_norm, whole_vectors
 from hfspeed.vllm.outside import outside
 from hfspeed.vllm.site import Site
@@ -81,18 +80,8 @@ def gather(module: nn.Module, units: int, site: Site) -> None:
             everything = shares[..., 0, :].flatten(-2)
         return everything
 
-    def collect(_: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
-        given = [value for value in (*args, *keywords.values()) if isinstance(value, torch.Tensor) and value.ndim]
-        wide = given[0].shape[-1]
-
-        def shared(value: Any) -> Any:  # what is as wide as the first one is a share too, such as a gate
-            return whole(value) if any(value is one and one.shape[-1] == wide for one in given) else value
-
-        return tuple(map(shared, args)), {name: shared(value) for name, value in keywords.items()}
-
-    def own(_: nn.Module, _args: tuple[Any, ...], out: torch.Tensor) -> torch.Tensor:
+    def own(out: torch.Tensor) -> torch.Tensor:
         size = out.shape[-1] // units
         return out[..., start * size : stop * size].contiguous()
 
-    module.register_forward_pre_hook(collect, with_kwargs=True)
-    module.register_forward_hook(own)
+    on_whole(module, whole, own)

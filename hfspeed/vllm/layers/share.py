@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 from hfspeed.plan import Share
-from hfspeed.plan.shares import Span, rows_of
+from hfspeed.plan.shares import rows_of
+from hfspeed.reference.layers import picked
 from hfspeed.vllm.site import Site
 
 
@@ -16,10 +16,5 @@ def share(op: Share, site: Site) -> None:
         return
     module, name = site.parent(op.path)
     tensor = getattr(module, name)
-    mine = cut(tensor.detach(), rows_of(op, site.rank, site.ranks), op.dim)
+    mine = picked(tensor.detach(), rows_of(op, site.rank, site.ranks), op.dim)
     setattr(module, name, nn.Parameter(mine, requires_grad=False) if isinstance(tensor, nn.Parameter) else mine)
-
-
-def cut(tensor: torch.Tensor, spans: tuple[Span, ...], dim: int = 0) -> torch.Tensor:
-    """Some ranges of a tensor, in a tensor of their own."""
-    return torch.cat([tensor.narrow(dim, start, stop - start) for start, stop in spans], dim)

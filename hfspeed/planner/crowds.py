@@ -1,0 +1,93 @@
+"""Modules that decide by values, run on many rows at once: each row must be answered as in a smaller crowd."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from hfspeed.graph.record import Call
+from hfspeed.graph.tensors import tensors
+from hfspeed.pattern.replacement import place_of
+from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.mismatch import BOUNDS, arithmetic
+from hfspeed.planner.study import TOKENS, Study
+from hfspeed.planner.witness import distance
+from hfspeed.refusal import Reason, Refusal
+
+CUTS: Final = (0, TOKENS, 256, 512)
+"""Where a crowd of rows is cut into smaller ones: few, many, and twice as many."""
+LOUD: Final = (1.0, 4.0, 30.0)
+"""What values are multiplied by: loud ones make routers decided, as trained weights do."""
+SPREAD: Final = 0.3
+"""How far rows that are made of one lie apart, so that some of them are nearly undecided."""
+HELP: Final = "let each token be answered by itself; limits of capacity and penalties for load are for training"
+Turn = Callable[[torch.Tensor], torch.Tensor]
+
+
+def crowds(small: Study) -> tuple[Refusal, ...]:
+    """Refusals of modules that nobody looks into, such as experts, if how many others there are changes an answer.
+
+    A limit may lie above the few tokens of a proof, so many rows are run: half of them one and the same, which crowds
+    whatever it is sent to, and half of them any.
+    """
+    found: dict[type[nn.Module], Refusal] = {}
+    for path, call in small.recording.calls.items():
+        if call.closed and call.cls not in found and any(_differs(small, call, loud) for loud in LOUD):
+            told = f"`{call.cls.__name__}` answers a token otherwise among many, and several sequences share a row"
+            found[call.cls] = Refusal("model", Reason.VALUE_VARIES, told, path, place_of(call), help=HELP)
+    return tuple(found.values())
+
+
+def _differs(small: Study, call: Call, loud: float) -> bool:
+    module, source = copy.deepcopy(small.model.get_submodule(call.path)), torch.Generator().manual_seed(0)
+    count = CUTS[-1]
+    rows = torch.randint(0, TOKENS, (count,), generator=source)
+    rows[: CUTS[2]] = 0
+
+    def crowd(value: torch.Tensor) -> torch.Tensor:
+        many = value.index_select(_at(value, TOKENS), rows)
+        if not value.is_floating_point():
+            return many
+        noise = torch.randn(many.shape, generator=source, dtype=many.dtype) * SPREAD
+        noise.narrow(_at(value, TOKENS), 0, CUTS[2]).zero_()
+        return many * (1 + noise) * loud
+
+    given = _turned((call.args, call.kwargs), TOKENS, crowd)
+    try:
+        with torch.no_grad(), arithmetic(torch.float64):
+            whole = _answers(module, given, count)
+            parts = [_answers(module, _part(given, start, stop), stop - start) for start, stop in pairwise(CUTS)]
+    except AUTHOR_ERRORS:
+        return False  # what takes no other number of tokens says so when it is served
+    return any(
+        not distance(one, torch.cat(several, _at(one, count))) <= BOUNDS[torch.float64]
+        for one, *several in zip(whole, *parts, strict=True)
+    )
+
+
+def _part(given: Any, start: int, stop: int) -> Any:
+    return _turned(given, CUTS[-1], lambda one: one.narrow(_at(one, CUTS[-1]), start, stop - start))
+
+
+def _answers(module: nn.Module, given: Any, rows: int) -> list[torch.Tensor]:
+    """What the module gives for so many rows; results without rows left out."""
+    args, kwargs = given
+    return [one for one in tensors(module(*args, **kwargs)) if rows in one.shape]
+
+
+def _turned(value: Any, rows: int, turn: Turn) -> Any:
+    """``value`` with every tensor turned that has so many rows."""
+    if isinstance(value, torch.Tensor):
+        return turn(value) if rows in value.shape else value
+    if isinstance(value, dict):
+        return {name: _turned(one, rows, turn) for name, one in value.items()}
+    return type(value)(_turned(one, rows, turn) for one in value) if type(value) in (tuple, list) else value
+
+
+def _at(value: torch.Tensor, rows: int) -> int:
+    return list(value.shape).index(rows)
