@@ -24,6 +24,8 @@ q = self.q(x).view(1, 6, -1, 8).transpose(1, 2)
 k = self.k(x).view(1, 6, -1, 8).transpose(1, 2)
 v = self.v(x).view(1, 6, -1, 8).transpose(1, 2)
 """
+_BY_MASK: Final = frozenset({"by_mask", "chunk", "odd"})
+"""What is added to a call where the author's mask says more than its keywords."""
 _WIDTHS: Final = {"q": 32, "k": 16, "v": 16}
 
 
@@ -108,6 +110,8 @@ class InterfaceAttention(Replacement):
             sinks=self._sinks(call, node),
             alibi=known.get("alibi"),
             measured=measured is not None,
+            chunk=known.get("chunk"),
+            by_mask=bool(known.get("by_mask")),
         )
 
     def _causal(self, call: Call, node: fx.Node, query: torch.Tensor, key: torch.Tensor) -> None:
@@ -116,6 +120,9 @@ class InterfaceAttention(Replacement):
         if mask is not None:
             found = "a mask of the author's own is handed to attention"
             self.refuse(call, Reason.MASK_NOT_CAUSAL, found, node, "build masks with transformers' helpers")
+        if keywords.get("odd"):
+            found = "a mask made with transformers' functions is neither causal, nor a window, nor in chunks"
+            self.refuse(call, Reason.MASK_NOT_CAUSAL, found, node, "let it depend on the distance of tokens alone")
         causal = keywords.get("is_causal")
         if causal is None:  # transformers asks the module then
             causal = getattr(call.module, "is_causal", True) or node.meta.get("masked", False)
@@ -131,6 +138,9 @@ class InterfaceAttention(Replacement):
             if name in FALSE and value is False:
                 continue
             if name == "dropout" and not isinstance(value, fx.Node) and not value:
+                continue
+            if name in _BY_MASK:
+                known[name] = value
                 continue
             if name not in {"scaling", "sliding_window", "softcap"}:
                 found = f"`{name}` is handed to attention, and nothing would consume it"

@@ -24,7 +24,8 @@ def attend(
         query: ``[batch, heads, tokens, head_size]``.
         key: ``[batch, kv_heads, tokens, head_size]``.
         value: ``[batch, kv_heads, tokens, value_size]``.
-        keywords: ``scaling``, ``sliding_window``, ``softcap``, ``s_aux``, ``alibi`` act; others are only recorded.
+        keywords: ``scaling``, ``sliding_window``, ``chunk``, ``softcap``, ``s_aux``, ``alibi`` act; others are only
+            recorded.
 
     Returns:
         ``[batch, tokens, heads, value_size]``, and ``None`` where weights would be.
@@ -57,6 +58,9 @@ def causal(
     hidden = age < 0
     if (window := keywords.get("sliding_window")) is not None:
         hidden = hidden | (age >= window)
+    if (chunk := keywords.get("chunk")) is not None:
+        keys = torch.arange(key.shape[2])
+        hidden = hidden | (keys[-tokens:, None] // chunk != keys[None] // chunk)
     if (slopes := keywords.get("alibi")) is not None:
         scores = scores - torch.tensor(slopes, dtype=scores.dtype)[:, None, None] * age
     scores = scores.masked_fill(hidden, float("-inf"))

@@ -38,7 +38,9 @@ class _Count:
         return f"{given}{cast}" + (f" + {self.start}" if self.start else "")
 
 
-def counted(recording: Recording, base: str, tokens: int, tables: Collection[str] = ()) -> dict[str, list[Change]]:
+def counted(
+    recording: Recording, base: str, tokens: int, tables: Collection[str] = (), *, inside: bool = False
+) -> dict[str, list[Change]]:
     """Changes by module, that let the base model be given each token's position where it counts tokens now.
 
     Args:
@@ -47,6 +49,7 @@ def counted(recording: Recording, base: str, tokens: int, tables: Collection[str
         tokens: length of the prompt, which no size of the model equals.
         tables: modules that give as many rows as they are asked for; where there are some, first rows of whatever
             stands fixed are looked up as well.
+        inside: the base model takes positions, so only what modules below it count is looked for.
 
     Returns:
         Nothing where nothing is counted.
@@ -56,7 +59,7 @@ def counted(recording: Recording, base: str, tokens: int, tables: Collection[str
     """
     changes: dict[str, list[Change]] = {}
     for path, call in recording.calls.items():
-        if path != base and not path.startswith(f"{base}."):
+        if not path.startswith(f"{base}.") and (inside or path != base):
             continue
         for count in _counts(call, tokens):
             changes.setdefault(path, []).append(Change("replace", count.expression, count.text))
@@ -64,6 +67,8 @@ def counted(recording: Recording, base: str, tokens: int, tables: Collection[str
             changes.setdefault(path, []).append(change)
     for path in list(changes):
         _hand_down(recording, base, path, changes)
+    for path in list(changes):
+        _beside(recording, path, changes)
     return changes
 
 
@@ -135,6 +140,17 @@ def _hand_down(recording: Recording, base: str, path: str, changes: dict[str, li
         if not any(change.node is given for change in changes.get(above, ())):
             changes.setdefault(above, []).append(Change("argument", given, f"{NAME}={NAME}"))
         path = above
+
+
+def _beside(recording: Recording, path: str, changes: dict[str, list[Change]]) -> None:
+    """Let what is called in one place with modules that get the parameter take it too, and hand it to nobody."""
+    nodes = [node for node in recording.calls[path].graph.nodes if node.op == "call_module"]
+    places = [node.meta.get("span") for node in nodes if node.target in changes]
+    for node in nodes:
+        name = str(node.target)
+        if name not in changes and name in recording.calls and node.meta.get("span") in places:
+            tree = recovered_of(recording.calls[name].cls, "forward").tree  # type: ignore[arg-type]
+            changes[name] = [Change("parameter", tree, NAME)]
 
 
 def _caller(recording: Recording, path: str) -> str:

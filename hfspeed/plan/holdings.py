@@ -212,8 +212,8 @@ def _cache(
             size = min((known for known in kernel_heads if known >= op.head_size), default=op.head_size)
             count = op.calls * (stop - start) * 2 * size * item
             every += count
-            if op.window is not None:
-                windows[op.window] += count
+            if (span := op.window or op.chunk) is not None:
+                windows[span] += count
     return every, tuple(sorted(windows.items()))
 
 

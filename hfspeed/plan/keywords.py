@@ -36,7 +36,8 @@ def consume(op: Attention, keywords: Mapping[str, object]) -> object | None:
         if name == "s_aux" and op.sinks is not None and value is not None:
             continue
         raise Refused(_refusal(op, name, value, planned))
-    for name in () if op.measured else ("sliding_window", "softcap"):
+    expected = {"sliding_window", "softcap"} - ({"sliding_window"} if op.by_mask else set())
+    for name in () if op.measured else sorted(expected):
         if planned[name] is not None and name not in keywords:
             raise Refused(_refusal(op, name, None, planned))
     if op.sinks is not None and keywords.get("s_aux") is None:

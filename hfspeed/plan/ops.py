@@ -109,11 +109,12 @@ class Positions:
 class Attention:
     """Causal attention of the module at ``path``, which is computed ``calls`` times in a step, always in one order.
 
-    ``scale`` multiplies q·k; ``window`` counts keys seen, the own one included; ``softcap`` bounds scores;
+    ``scale`` multiplies q·k; ``window`` counts keys seen, the own one included; ``chunk`` is the
+    size of the chunks of positions that see only their own; ``softcap`` bounds scores;
     ``sinks`` names the parameter (one per head) that joins the softmax. ``alibi`` has each head's slope: a score
     loses that much per token of distance. ``split``: heads go over the ranks. ``measured``: the author computes it by
     hand, so the numbers were found by running that, and the emitted call hands none over. Each of several calls has
-    keys and values of its own.
+    keys and values of its own. ``by_mask``: window or chunk were read off the author's mask, and no keyword says so.
     """
 
     path: str
@@ -129,6 +130,8 @@ class Attention:
     alibi: tuple[float, ...] | None = None
     measured: bool = False
     calls: int = 1
+    chunk: int | None = None
+    by_mask: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,13 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from hfspeed.errors import SubjectError
+from hfspeed.pattern.span import EVERYTHING, Span
 from hfspeed.planner.blame import line_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told, where
 from hfspeed.planner.scripted import unscripted
 
+SPAN = "hfspeed_span"
+"""The attribute of a module that says what its mask lets it see, where no keyword does."""
 ATTENTION = "hfspeed"
 """The name under which transformers' attention interface knows us."""
 
@@ -68,6 +71,13 @@ def register() -> None:
     ALL_ATTENTION_FUNCTIONS.register(ATTENTION, dispatch)
 
 
+def mark(spans: Mapping[str, Span], *models: nn.Module) -> None:
+    """Write down at modules what their masks let them see, where attention is dispatched to us; see `dispatch`."""
+    for model in models:
+        for path, span in spans.items():
+            setattr(model.get_submodule(path), SPAN, span)
+
+
 def dispatch(
     module: nn.Module,
     query: torch.Tensor,
@@ -82,6 +92,10 @@ def dispatch(
         return attn(query, key, value, attention_mask, **keywords)
     from hfspeed.graph.attend import attend
 
+    span: Span | None = getattr(module, SPAN, None)
+    if span is not None and span != EVERYTHING:
+        keywords |= {"by_mask": True, "chunk": span.chunk, "odd": span.odd}
+        keywords.setdefault("sliding_window", span.window)
     return attend(module, query, key, value, attention_mask, **keywords)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from hfspeed.errors import SubjectError
 from hfspeed.pattern.measure import DECODER
+from hfspeed.pattern.span import Span
 from hfspeed.plan import Plan
 from hfspeed.planner.build import build, eager, randomise
 from hfspeed.planner.draft import draft
@@ -26,9 +28,13 @@ LIKELY = "is_decoder"
 """The usual name of the switch, which is tried first."""
 
 
-def begun(subject: Subject, built: Any = None) -> tuple[Study, Plan]:
-    """The large model looked at, and a first plan of it: with causal attention where its masks make it so."""
-    full = study(subject.model_class, subject.config, real=False, built=built)
+def begun(subject: Subject, built: Any = None, spans: Mapping[str, Span] | None = None) -> tuple[Study, Plan]:
+    """The large model looked at, and a first plan of it: with causal attention where its masks make it so.
+
+    ``spans`` are what its masks say that no keyword does; its attention is known to call the interface then.
+    """
+    how = None if spans is None else True
+    full = study(subject.model_class, subject.config, real=False, built=built, interface=how, spans=spans)
     first, _ = draft(full, Verdicts())
     told = [no for no in first.refusals if no.wanted == "attention" and no.help == DECODER]
     if not told:

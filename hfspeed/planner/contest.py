@@ -187,7 +187,8 @@ def moved(plan: Plan) -> set[str]:
 
 def prompts(plan: Plan, seed: int = 0, avoided: Collection[int] = ()) -> list[torch.Tensor]:
     """Three prompts of different lengths, the second longer than every window; without the tokens ``avoided``."""
-    windows = [op.window for op in plan.ops if isinstance(op, Attention) and op.window is not None]
+    spans = [size for op in plan.ops if isinstance(op, Attention) for size in (op.window, op.chunk and 2 * op.chunk)]
+    windows = [size for size in spans if size is not None]
     longest = max([10, *windows]) + 7
     if longest > LONGEST:
         raise UsageError(f"a window of {max(windows)} is too long to prove; shrink the configuration first")

@@ -19,6 +19,7 @@ from hfspeed.planner.causal import begun
 from hfspeed.planner.crowds import crowds
 from hfspeed.planner.declared import disagreements
 from hfspeed.planner.draft import draft
+from hfspeed.planner.far import far
 from hfspeed.planner.full_size import share_stops
 from hfspeed.planner.hinted import false_hints, false_recurrences
 from hfspeed.planner.judge import judge
@@ -32,6 +33,7 @@ from hfspeed.planner.own_attention import differs
 from hfspeed.planner.prove import prove
 from hfspeed.planner.rows import long_rows
 from hfspeed.planner.shrink import shrink
+from hfspeed.planner.spans import spans, untold, whole
 from hfspeed.planner.starts import first_position
 from hfspeed.planner.study import Study, study
 from hfspeed.planner.tables import rowwise
@@ -54,18 +56,17 @@ def decide(subject: Subject, built: Any = None) -> Plan:
 
 
 def _decide(subject: Subject, built: Any) -> Plan:
-    full, first = begun(subject, built)
-    _servable(subject, first)
+    full, first, small = _begun(subject, built)
     if lies := false_hints(full, first):
         raise RefusedError(subject.name, lies)
-    small, verdicts = _small(subject, full, first)
+    verdicts = judge(small, _barred(full, first))
     if lies := false_recurrences(small):
         raise RefusedError(subject.name, lies)
     rows = long_rows(small, full.limit)
     if others := other_ways(full.recording, small.recording) or rows.ways:
         raise RefusedError(subject.name, others)
     proven, proofs = _prove(subject, small, verdicts)
-    if other := (differs(small) if first.wrapper.interface else None) or otherwise(small):
+    if other := (differs(small) if first.wrapper.interface else None) or otherwise(small) or far(small):
         raise RefusedError(subject.name, (other,))
     if reduced := reductions(small, proven) or crowds(small) or rows.rest(proven):
         raise RefusedError(subject.name, reduced)
@@ -80,8 +81,7 @@ def _decide(subject: Subject, built: Any) -> Plan:
 def small_study(subject: Subject) -> Study:
     """The small real model of a subject, as proofs use it."""
     with blamed(subject):
-        full, first = begun(subject)
-        return _small(subject, full, first)[0]
+        return _begun(subject)[2]
 
 
 def first_plan(subject: Subject) -> Plan:
@@ -103,14 +103,24 @@ def small_plan(subject: Subject, *, ranks: int = 2, stages: int = 2) -> tuple[Pl
         RefusedError: as `decide`.
     """
     with blamed(subject):
-        full, first = begun(subject)
-        _servable(subject, first)
-        small, verdicts = _small(subject, full, first, ranks, stages)
-        plan, _ = _prove(subject, small, verdicts)
+        full, first, small = _begun(subject, None, ranks, stages)
+        plan, _ = _prove(subject, small, judge(small, _barred(full, first)))
         return plan, small
 
 
-def _small(subject: Subject, full: Study, first: Plan, ranks: int = 2, stages: int = 2) -> tuple[Study, Verdicts]:
+def _begun(subject: Subject, built: Any = None, ranks: int = 2, stages: int = 2) -> tuple[Study, Plan, Study]:
+    """The large model, a first plan of it, and the small one; begun again where masks say more than keywords do."""
+    full, first = begun(subject, built)
+    _servable(subject, first)
+    small = _small(subject, full, first, ranks, stages)
+    if untold(small):
+        full, first = begun(subject, spans=whole(subject, full))
+        _servable(subject, first)
+        small = _small(subject, full, first, ranks, stages, by_mask=True)
+    return full, first, small
+
+
+def _small(subject: Subject, full: Study, first: Plan, ranks: int, stages: int, *, by_mask: bool = False) -> Study:
     config = shrink(
         subject.config,
         subject.model_class,
@@ -120,11 +130,12 @@ def _small(subject: Subject, full: Study, first: Plan, ranks: int = 2, stages: i
         interface=full.interface,
         built=full.model,
     )
-    small = study(subject.model_class, config, real=True, interface=full.interface, shut=full.shut)
+    known = spans(subject.model_class, config) if by_mask else None
+    small = study(subject.model_class, config, real=True, interface=full.interface, shut=full.shut, spans=known)
     if full.masked:
         small.take_masks()
     _begin(full, small)
-    return small, judge(small, _barred(full, first))
+    return small
 
 
 def _barred(full: Study, first: Plan) -> frozenset[tuple[Key, str]]:

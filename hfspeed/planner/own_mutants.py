@@ -130,6 +130,7 @@ def _attention(op: Attention, *, split: bool) -> Iterator[tuple[str, Op]]:
     yield "another scale", replace(op, scale=op.scale * 1.0001)
     yield "a window too many", replace(op, window=3 if op.window is None else None)
     yield "a window one longer", replace(op, window=(op.window or 8) + 1)
+    yield "a chunk one longer", replace(op, chunk=(op.chunk or 7) + 1)
     yield "another softcap", replace(op, softcap=None if op.softcap else 30.0)
     if op.sinks is not None:
         yield "without sinks", replace(op, sinks=None)

@@ -125,3 +125,20 @@ def _present(values: Mapping[str, Any], names: Iterable[str]) -> Iterator[tuple[
 
 def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+USUAL = 2048
+"""How long prompts may be where a configuration does not say."""
+
+
+def context(config: Any) -> int:
+    """The longest prompt that a model says it takes."""
+    text = config.get_text_config(decoder=True)
+    named = (getattr(text, name, None) for name in POSITIONS)
+    return max((value for value in named if isinstance(value, int)), default=USUAL)
+
+
+def longest(config: Any) -> int:
+    """A first position so late that whatever depends on length has happened."""
+    text = config.get_text_config(decoder=True)
+    return max(int(getattr(text, "max_position_embeddings", None) or 0), 1 << 17)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,12 +25,13 @@ from hfspeed.pattern.by_hand import all_by_hand
 from hfspeed.pattern.counted import counted
 from hfspeed.pattern.edit import Change
 from hfspeed.pattern.masks import shed, unread_masks
+from hfspeed.pattern.span import Span
 from hfspeed.planner.blame import line_of
-from hfspeed.planner.build import build, randomise
+from hfspeed.planner.build import build, mark, randomise
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.reads import blind, steady
-from hfspeed.planner.sizes import POSITIONS
+from hfspeed.planner.sizes import context, longest
 from hfspeed.planner.wrapper import base_of
 from hfspeed.refusal import Place, Reason, Refusal, Refused
 
@@ -38,8 +39,6 @@ TOKENS = 9
 """Prompt length of the recorded run: no size of a model, so that shapes cannot coincide."""
 TRIED = 100
 """Prompt length at which a small model shows every window; its tables of positions hold that many."""
-USUAL = 2048
-"""How long prompts may be where a configuration does not say."""
 
 
 @dataclass
@@ -91,13 +90,13 @@ class Study:
 
     @property
     def windows(self) -> frozenset[int]:
-        """All sliding windows handed to attention."""
+        """All windows and chunks of attention."""
         found = set()
         for call in self.recording.calls.values():
             for node in call.graph.nodes:
-                window = node.kwargs.get("sliding_window") if is_attention(node) else None
-                if isinstance(window, int):
-                    found.add(window)
+                for name in ("sliding_window", "chunk") if is_attention(node) else ():
+                    if isinstance(size := node.kwargs.get(name), int):
+                        found.add(size)
         return frozenset(found)
 
 
@@ -110,6 +109,7 @@ def study(
     interface: bool | None = None,
     shut: frozenset[type[nn.Module]] = frozenset(),
     built: Any = None,
+    spans: Mapping[str, Span] | None = None,
 ) -> Study:
     """Build and record a model.
 
@@ -121,12 +121,13 @@ def study(
         interface: whether its attention calls the attention interface; by default that is found out.
         shut: classes that are not looked into, because the model was planned so on meta, where more are found.
         built: the model on meta as `build` makes it, where somebody has.
+        spans: what the masks of its modules say that no keyword does.
 
     Raises:
         RefusedError: the forward does not run alone.
     """
     if interface is not None:
-        return _study(model_class, config, real, seed, interface, shut)
+        return _study(model_class, config, real, seed, interface, shut, spans=spans)
     failed: RefusedError | None = None
     first: Study | None = None
     try:
@@ -157,6 +158,7 @@ def _study(
     interface: bool,
     shut: frozenset[type[nn.Module]] = frozenset(),
     built: Any = None,
+    spans: Mapping[str, Span] | None = None,
 ) -> Study:
     if real:
         model = build(model_class, config, device="cpu", dtype=torch.float64, interface=interface)
@@ -166,12 +168,14 @@ def _study(
     else:
         model = built if built is not None else build(model_class, config, device="meta", interface=interface)
         twin = build(model_class, config, device="meta", buffers=True, interface=interface)
+    mark(spans or {}, model, twin)
     found = Study(model, twin, Recording(model), real, interface, shut=shut)
     found.fresh = copy.deepcopy(model) if real else None
     try:
         found.recording = _run(found, 0) if real else _opened(found)
         if found.recording.reads and not real:
-            found.limit = steady(model, found.recording, lambda start: _run(_apart(found), start), _longest(config))
+            late = longest(config) - TOKENS
+            found.limit = steady(model, found.recording, lambda start: _run(_apart(found), start), late)
             blind(model, found.recording, lambda guess: _run(_apart(found), 0, guess=guess))
         if not interface:
             many = min(TRIED, context(config)) if real else context(config)
@@ -188,12 +192,11 @@ def _study(
 
 
 def _count(found: Study) -> None:
-    """A base model that takes no positions may count them itself."""
+    """A base model that takes no positions may count them itself, and modules below any may."""
     base = base_of(found.model, found.recording)
-    if "position_ids" in inspect.signature(found.model.get_submodule(base).forward).parameters:
-        return
+    given = "position_ids" in inspect.signature(found.model.get_submodule(base).forward).parameters
     try:
-        found.positions = counted(found.recording, base, TOKENS)
+        found.positions = counted(found.recording, base, TOKENS, inside=given)
     except Refused as no:
         found.refusals += (no.refusal,)
 
@@ -260,19 +263,6 @@ def _again(found: Study, tokens: int, paths: Collection[str], look: Callable[[Ca
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def context(config: Any) -> int:
-    """The longest prompt that a model says it takes."""
-    text = config.get_text_config(decoder=True)
-    named = (getattr(text, name, None) for name in POSITIONS)
-    return max((value for value in named if isinstance(value, int)), default=USUAL)
-
-
-def _longest(config: Any) -> int:
-    """A first position so late that whatever depends on length has happened."""
-    text = config.get_text_config(decoder=True)
-    return max(int(getattr(text, "max_position_embeddings", None) or 0), 1 << 17) - TOKENS
 
 
 def prompt(model: nn.Module, tokens: int) -> dict[str, Any]:

@@ -199,6 +199,8 @@ class CausalAttention(nn.Module):
         if self.slopes is not None:
             scores = scores - self.slopes.to(scores)[:, None, None] * behind
         seen = (behind >= 0) & (behind < (op.window if op.window is not None else known))
+        if op.chunk is not None:
+            seen = seen & (torch.arange(known - new, known)[:, None] // op.chunk == torch.arange(known) // op.chunk)
         scores = scores.masked_fill(~seen, float("-inf"))
         if sinks is not None:
             extra = sinks.to(scores).reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)

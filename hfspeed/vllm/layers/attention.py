@@ -18,6 +18,7 @@ from hfspeed.plan.keywords import consume
 from hfspeed.plan.shares import span
 from hfspeed.refusal import Reason, Refusal, Refused
 from hfspeed.vllm.artifacts import call_directly, operation
+from hfspeed.vllm.chunks import chunked_backend, chunked_cache, whole_blocks
 from hfspeed.vllm.site import Site
 from hfspeed.vllm.versions import cache_without_window, kernel_head_size
 
@@ -28,11 +29,18 @@ class InterfaceAttention(Layer):
     is_hfspeed_attention = True
 
     def __init__(self, op: Attention, *, value_size: int, apart: bool, **settings: Any) -> None:
+        if op.chunk is not None:
+            settings["attn_backend"] = chunked_backend(settings["head_size"], op.chunk, settings["cache_config"])
         super().__init__(**settings)
         self.op = op
         self.value_size = value_size
         self.repeats = self.num_heads // self.num_kv_heads
         self.register_buffer("number", _numbered(self) if apart else None, persistent=False)
+
+    def get_kv_cache_spec(self, vllm_config: Any) -> Any:
+        """What vLLM keeps for this layer: with chunks, no more than the newest."""
+        spec = super().get_kv_cache_spec(vllm_config)
+        return spec if self.op.chunk is None else chunked_cache(spec, self.op.chunk)
 
     def forward(
         self,
@@ -94,6 +102,8 @@ def attention(op: Attention, site: Site) -> None:
     if getattr(module, "is_causal", True) is False:
         raise RefusedError(type(site.root).__name__, (_looks_ahead(op),))
     ranks, rank = (site.ranks, site.rank) if op.split else (1, 0)
+    if op.chunk is not None:
+        whole_blocks(op, site)
     own = [stop - start for start, stop in (span(count, rank, ranks) for count in (op.heads, op.kv_heads))]
     extra: dict[str, Any] = {}
     if op.sinks is not None:

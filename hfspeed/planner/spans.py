@@ -1,0 +1,157 @@
+"""The masks that a model makes with transformers' functions: what of them no keyword tells its attention.
+
+Asked for by a serving backend these functions make none, so a window or a chunk that is only in a mask would be lost.
+They are asked once under a name for which they make masks, and each is held against what the call of attention says.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+from hfspeed.errors import RefusedError, SubjectError
+from hfspeed.graph.attend import causal
+from hfspeed.graph.positions import forward_code
+from hfspeed.pattern.span import EVERYTHING, ODD, Span, span_of
+from hfspeed.planner.build import build, eager
+from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.load import Subject
+from hfspeed.planner.shrink import shrink
+from hfspeed.planner.study import Study, prompt
+from hfspeed.refusal import Reason, Refusal
+
+NAME = "hfspeed_spans"
+"""The attention implementation for which masks are made, and looked at."""
+TOKENS = 40
+MAKERS = "transformers.masking_utils"
+
+
+@dataclass
+class Spans:
+    """What one run showed.
+
+    Attributes:
+        made: each mask that was made, with its storage, so that it is known again.
+        calls: by module, the span of each call of attention, ``None`` where it got no mask, and the window it was told.
+    """
+
+    made: list[tuple[torch.Tensor, Span]] = field(default_factory=list)
+    calls: dict[str, list[tuple[Span | None, Any]]] = field(default_factory=dict)
+
+    @property
+    def told(self) -> bool:
+        """Every mask says what keywords say as well."""
+        used = [one for calls in self.calls.values() for one in calls]
+        windows = {window for _, window in used}
+        return all(span == EVERYTHING or (span.window in windows and not span.odd) for _, span in self.made) and all(
+            span is None or span == EVERYTHING or span == Span(window=window) for span, window in used
+        )
+
+    @property
+    def by_module(self) -> dict[str, Span]:
+        """The span of every module that gets masks; odd where its calls get different ones."""
+        every = {path: {span for span, _ in calls} - {None} for path, calls in self.calls.items()}
+        return {path: one.pop() if len(one) == 1 else ODD for path, one in every.items() if one}  # type: ignore[misc]
+
+
+def untold(small: Study) -> bool:
+    """Whether masks of a model say more than the calls of its attention, as far as its small one shows."""
+    if not small.interface:
+        return False
+    found = _looked(copy.deepcopy(small.fresh))
+    return found is not None and (not found.told or _made_inside(small.model))
+
+
+def spans(model_class: type[Any], config: Any) -> dict[str, Span] | None:
+    """What each module's attention may see by its mask, where it gets one; ``None`` if a model of this cannot run so.
+
+    Args:
+        model_class: the author's ``ForCausalLM`` class.
+        config: a configuration of a small model.
+    """
+    found = _looked(build(model_class, config, device="cpu"))
+    return None if found is None else found.by_module
+
+
+def whole(subject: Subject, full: Study) -> dict[str, Span]:
+    """The same for every layer of a subject, with its own windows, in a model that is narrow.
+
+    Raises:
+        RefusedError: it does not run so, and masks say what nothing else does.
+    """
+    layers = max((len(one) for one in full.model.modules() if isinstance(one, nn.ModuleList)), default=2)
+    try:
+        config = shrink(subject.config, subject.model_class, layers=layers, interface=True, built=full.model)
+        known = spans(subject.model_class, config)
+    except SubjectError:
+        known = None
+    if known is None:
+        found = "masks hide what no keyword tells attention, and not all layers run in a small model to see which"
+        help_ = "hand `sliding_window` to the interface by keyword"
+        no = Refusal("attention", Reason.MASK_NOT_CAUSAL, found, type(full.model).__name__, help=help_)
+        raise RefusedError(subject.name, (no,))
+    return known
+
+
+def _looked(model: Any) -> Spans | None:
+    """Run a prompt and look at its masks; ``None`` if it cannot be run so."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    found = Spans()
+    paths = {id(module): name for name, module in model.named_modules()}
+
+    def make(*args: Any, **keywords: Any) -> torch.Tensor:
+        mask: torch.Tensor = ALL_MASK_ATTENTION_FUNCTIONS["eager"](*args, **keywords)
+        function = keywords.get("mask_function")
+        found.made.append((mask, EVERYTHING if function is None else span_of(function)))
+        return mask
+
+    def attend(module: nn.Module, *tensors: Any, **keywords: Any) -> tuple[torch.Tensor, None]:
+        mask = tensors[3] if len(tensors) > 3 else keywords.pop("attention_mask", None)
+        entry = (_known(found, mask), keywords.get("sliding_window"))
+        found.calls.setdefault(paths[id(module)], []).append(entry)
+        return causal(module, *tensors[:3], **keywords), None
+
+    eager(model, NAME)
+    ours = patch.dict(ALL_ATTENTION_FUNCTIONS._global_mapping, {NAME: attend})
+    makes = patch.dict(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, {NAME: make})
+    try:
+        with torch.no_grad(), ours, makes:
+            model(**prompt(model, TOKENS))
+    except AUTHOR_ERRORS:
+        return None
+    return found
+
+
+def _known(found: Spans, mask: Any) -> Span | None:
+    """The span of a mask: of the one made that it is or is cut from, else of those that look like it."""
+    if not isinstance(mask, torch.Tensor):
+        return None
+    held = mask.untyped_storage().data_ptr()
+    same = [span for made, span in found.made if made.untyped_storage().data_ptr() == held]
+    if not same:
+        same = [span for made, span in found.made if torch.equal(_hidden(made), _hidden(mask))]
+    return same[0] if len(set(same)) == 1 else ODD
+
+
+def _hidden(mask: torch.Tensor) -> torch.Tensor:
+    """What a mask hides, ``[queries, keys]``, of the first head of the first prompt."""
+    first = mask.reshape(-1, *mask.shape[-2:])[0]
+    return ~first if first.dtype is torch.bool else first < -1
+
+
+def _made_inside(model: nn.Module) -> bool:
+    """Whether layers make masks, so that other layers may make others."""
+    layers = {type(m) for one in model.modules() if isinstance(one, nn.ModuleList) for m in one.modules()}
+    for cls in layers:
+        code = forward_code(cls)  # type: ignore[arg-type]
+        names = getattr(cls.forward, "__globals__", {})
+        if code and any(getattr(names.get(name), "__module__", None) == MAKERS for name in code.co_names):
+            return True
+    return False

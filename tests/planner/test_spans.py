@@ -1,0 +1,109 @@
+"""What only masks and far positions say is served as well, or refused: no keyword and no short prompt shows it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hfspeed.errors import RefusedError
+from hfspeed.plan import Attention, Plan
+from hfspeed.planner.decide import decide
+from hfspeed.refusal import Reason
+
+sys.path.insert(0, str(Path(__file__).parent))
+from mutants import mutant
+
+MADE = "        mask = create_causal_mask(\n"
+IMPORT = "from transformers.masking_utils import create_causal_mask\n"
+HAND = "mask=mask, memory=past_key_values"
+LOOP = "        for block in self.blocks:\n"
+CALL = "        run = ALL_ATTENTION_FUNCTIONS"
+LAST = "        return self.expand(self.between(stream)) + stream"
+OTHER = """        given = dict(config=self.config, inputs_embeds=stream, attention_mask=attention_mask)
+        other = other_mask(**given, past_key_values=past_key_values, position_ids=position_ids)
+"""
+LATE = "            position_ids=position_ids,\n        )\n"
+
+
+def attention(plan: Plan) -> list[Attention]:
+    return [op for op in plan.ops if isinstance(op, Attention)]
+
+
+def masks(maker: str, **more: str) -> list[tuple[str, str]]:
+    """Masks of another maker, for all layers."""
+    extra = "".join(f"            {name}={value},\n" for name, value in more.items())
+    return [
+        (IMPORT, f"{IMPORT}from transformers.masking_utils import {maker} as other_mask\n"),
+        (MADE, f"        mask = other_mask(\n{extra}"),
+    ]
+
+
+def by_layer(maker: str, rule: str) -> list[tuple[str, str]]:
+    """Masks of another maker, for layers by a rule."""
+    return [
+        (IMPORT, f"{IMPORT}from transformers.masking_utils import {maker} as other_mask\n"),
+        (LATE, LATE + OTHER),
+        (LOOP, "        for number, block in enumerate(self.blocks):\n"),
+        (HAND, f"mask=other if {rule} else mask, memory=past_key_values"),
+    ]
+
+
+@pytest.mark.parametrize("size", [6, 4096])
+@pytest.mark.parametrize(
+    ("maker", "name", "field"),
+    [
+        ("create_sliding_window_causal_mask", "sliding_window", "window"),
+        ("create_chunked_causal_mask", "attention_chunk_size", "chunk"),
+    ],
+)
+def test_read_off_the_mask(tmp_path: Path, size: int, maker: str, name: str, field: str) -> None:
+    plan = decide(mutant(tmp_path, *masks(maker), **{name: size}))
+    assert [(getattr(op, field), op.by_mask) for op in attention(plan)] == [(size, True)] * 2
+
+
+@pytest.mark.parametrize("rule", ["number % 2", "number >= 4", "number == 5"])
+def test_layers_that_differ_in_nothing_else(tmp_path: Path, rule: str) -> None:
+    changes = by_layer("create_sliding_window_causal_mask", rule)
+    plan = decide(mutant(tmp_path, *changes, depth=6, sliding_window=4096))
+    expected = [4096 if eval(rule, {"number": number}) else None for number in range(6)]
+    assert [op.window for op in sorted(attention(plan), key=lambda op: op.path)] == expected
+
+
+def test_a_mask_of_another_kind(tmp_path: Path) -> None:
+    changes = masks("create_causal_mask", and_mask_function="lambda b, h, q, k: (q < 5000) | (k > 3)")
+    with pytest.raises(RefusedError) as told:
+        decide(mutant(tmp_path, *changes))
+    assert told.value.refusals[0].reason is Reason.MASK_NOT_CAUSAL
+    assert "nor in chunks" in told.value.refusals[0].found
+
+
+@pytest.mark.parametrize("each", [3, 4096])
+def test_layers_that_count_by_themselves(tmp_path: Path, each: int) -> None:
+    heat = f"        heat = 1 + torch.log1p(torch.floor(torch.arange(tokens) / {each}))\n"
+    plan = decide(mutant(tmp_path, (CALL, f"{heat}        query = query * heat[None, None, :, None]\n{CALL}")))
+    assert "token_positions" in plan.wrapper.keywords
+
+
+FAR: dict[str, Any] = {
+    "in a function": "torch.floor(torch.arange(tokens) / 4096)",
+    "by adding up ones": "torch.floor(torch.ones(tokens).cumsum(0) / 4096)",
+    "from a number on": "(torch.arange(tokens) > 9000).to(stream.dtype)",
+}
+
+
+@pytest.mark.parametrize("how", FAR)
+def test_far_positions_that_cannot_be_handed_down(tmp_path: Path, how: str) -> None:
+    made = f"def heat(tokens, stream):\n    places = 1 + {FAR[how]}\n    return places\n\n\nclass Block"
+    changes = [
+        ("class Block", made),
+        (LAST, f"        stream = stream * heat(stream.shape[1], stream)[None, :, None]\n{LAST}"),
+    ]
+    with pytest.raises(RefusedError) as told:
+        decide(mutant(tmp_path, *changes))
+    no = told.value.refusals[0]
+    assert no.reason is Reason.POSITIONS_NOT_READ
+    assert no.place is not None
+    assert "places = 1 +" in Path(no.place.file).read_text("utf-8").splitlines()[no.place.line - 1]
