@@ -45,12 +45,15 @@ EVERYTHING = Span()
 ODD = Span(odd=True)
 
 
-def span_of(mask: Mask) -> Span:
+def span_of(mask: Mask, tokens: int = 0) -> Span:
     """The span that a mask function makes, held against it row by row at places where it could differ.
 
-    A function that cannot be asked of any position, or that differs between heads, is odd.
+    A function that differs between heads is odd. So is one that cannot be asked of any position, because it looks them
+    up in a table of ``tokens``, unless it shows everything before there.
     """
     try:
+        if _of_table(mask):
+            return EVERYTHING if all(_holds(mask, EVERYTHING, query, tokens) for query in range(tokens)) else ODD
         nearest = _first_hidden(mask)
         if nearest is None:
             likely = [EVERYTHING]
@@ -71,6 +74,14 @@ def sees(span: Span, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     if span.chunk is not None:
         seen = seen & (query // span.chunk == key // span.chunk)
     return seen
+
+
+def _of_table(mask: Mask) -> bool:
+    try:
+        _asked(mask, 0, torch.tensor([FARTHEST]), torch.tensor([FARTHEST]))
+    except IndexError:
+        return True
+    return False
 
 
 def _first_hidden(mask: Mask) -> int | None:
@@ -95,8 +106,8 @@ def _queries(size: int | None) -> list[int]:
     return sorted({row for row in (*near, size + size // 2, 5 * size + 3) if row >= 0})
 
 
-def _holds(mask: Mask, span: Span, query: int) -> bool:
-    row, keys = torch.tensor([query]), torch.arange(query + 4)
+def _holds(mask: Mask, span: Span, query: int, most: int = 2 * FARTHEST) -> bool:
+    row, keys = torch.tensor([query]), torch.arange(min(query + 4, most))
     wanted = sees(span, row, keys)
     return all(torch.equal(_asked(mask, head, row, keys), wanted) for head in (0, 1))
 

@@ -13,13 +13,12 @@ from hfspeed.errors import PlanError, RefusedError
 from hfspeed.pattern.first_rows import NAME
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, History, Plan, Proof, Recurrence, laws
-from hfspeed.planner.asked import from_cache, otherwise
+from hfspeed.planner.asked import from_cache
 from hfspeed.planner.blame import blamed
 from hfspeed.planner.causal import begun
 from hfspeed.planner.crowds import crowds
 from hfspeed.planner.declared import disagreements
 from hfspeed.planner.draft import draft
-from hfspeed.planner.far import far
 from hfspeed.planner.full_size import share_stops
 from hfspeed.planner.hinted import false_hints, false_recurrences
 from hfspeed.planner.judge import judge
@@ -38,6 +37,7 @@ from hfspeed.planner.starts import first_position
 from hfspeed.planner.study import Study, study
 from hfspeed.planner.tables import rowwise
 from hfspeed.planner.together import meeting, reductions
+from hfspeed.planner.unseen import unseen
 from hfspeed.planner.verdicts import Key, Verdict, Verdicts, key
 from hfspeed.planner.ways import other_ways
 from hfspeed.planner.withdraw import withdrawn
@@ -66,7 +66,7 @@ def _decide(subject: Subject, built: Any) -> Plan:
     if others := other_ways(full.recording, small.recording) or rows.ways:
         raise RefusedError(subject.name, others)
     proven, proofs = _prove(subject, small, verdicts)
-    if other := (differs(small) if first.wrapper.interface else None) or otherwise(small) or far(small):
+    if other := (differs(small) if first.wrapper.interface else None) or unseen(small):
         raise RefusedError(subject.name, (other,))
     if reduced := reductions(small, proven) or crowds(small) or rows.rest(proven):
         raise RefusedError(subject.name, reduced)

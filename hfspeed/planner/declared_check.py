@@ -104,9 +104,7 @@ def _readers(
         yield Refusal("tp plan", Reason.NUMBERS_DIFFER, f"on 2 ranks: {whole}", next(iter(plan))), plan
 
 
-def _culprit(
-    seen: Looked, names: Mapping[str, str], part: Stretch | None, ours: Mapping[str, str]
-) -> tuple[str, str]:
+def _culprit(seen: Looked, names: Mapping[str, str], part: Stretch | None, ours: Mapping[str, str]) -> tuple[str, str]:
     """The one entry that has to change, as running it changed shows; else the first that the code does not give."""
     start = len(seen.base) + 1
     stretch = {name[start:] for name in part.names} if part is not None else set()

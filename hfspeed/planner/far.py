@@ -39,7 +39,7 @@ class _Later(TorchFunctionMode):
         first = int(out.flatten()[0])
         if first not in {0, 1} or not torch.equal(out.flatten().long(), torch.arange(TOKENS) + first):
             return out
-        frame = _author(sys._getframe(1))
+        frame = author(sys._getframe(1))
         if frame is None or frame.f_code in self.left:
             return out
         place = Place(frame.f_code.co_filename, frame.f_lineno)
@@ -88,16 +88,15 @@ def _run(
     return logits, later.places
 
 
-def _author(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame that is not torch's own, unless it is of this package: its attention counts as well."""
-    while frame is not None and (owner := frame.f_globals.get("__name__", "").partition(".")[0]) in {
-        "torch",
-        "hfspeed",
-    }:
-        if owner == "hfspeed":
-            return None
+def author(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame outwards from ``frame`` that is not torch's; none if it is of this package."""
+    while frame is not None and _package(frame) == "torch":
         frame = frame.f_back
-    return frame
+    return None if frame is None or _package(frame) == "hfspeed" else frame
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _told(small: Study, place: Place, by: int, apart: float) -> Refusal:

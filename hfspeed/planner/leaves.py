@@ -41,7 +41,8 @@ def ends(model: Any, twin: Any, head: str, read: Collection[str] = ()) -> Iterat
         scale = row_scale(twin.get_input_embeddings(), vocab)
     except CannotProbe:
         scale = None
-    yield Keep(embed) if scale is None or embed in read else Embed(embed, vocab, size, scale)
+    bounded = getattr(table, "max_norm", None) is not None  # rows are made shorter when they are looked up
+    yield Keep(embed) if scale is None or embed in read or bounded else Embed(embed, vocab, size, scale)
     if type(projection) is nn.Linear and head not in read:
         bias = projection.bias is not None
         yield Head(head, projection.out_features, projection.in_features, bias)

@@ -143,8 +143,9 @@ def _attention(op: Attention, *, split: bool) -> Iterator[tuple[str, Op]]:
 def _experts(op: Experts) -> Iterator[tuple[str, Op]]:
     yield "another activation", replace(op, act="gelu" if op.act != "gelu" else "silu")
     if op.gated and len(op.up) == 1:
-        yield "halves in turn" if not op.interleaved else "halves side by side", replace(
-            op, interleaved=not op.interleaved
+        yield (
+            "halves in turn" if not op.interleaved else "halves side by side",
+            replace(op, interleaved=not op.interleaved),
         )
         yield "gate and value exchanged", replace(op, swapped=not op.swapped)
     yield "another limit", replace(op, limit=0.01 if op.limit is None else None)

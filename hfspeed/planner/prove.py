@@ -111,9 +111,7 @@ def prove_module(
 
         def serve(rank: int, group: Group, how: str = how, seen: list[Witness] = witnesses) -> Any:
             with arithmetic(dtype), running(how, seen[rank]):
-                built = build(
-                    plan, author, classes, rank=rank, ranks=group.size, group=group, under=path, strict=False
-                )
+                built = build(plan, author, classes, rank=rank, ranks=group.size, group=group, under=path, strict=False)
                 with seen[rank].watch(built):
                     return built.get_submodule(path)(*_given(args, dtype), **_given(kwargs, dtype))
 

@@ -27,7 +27,8 @@ from hfspeed.refusal import Reason, Refusal
 
 NAME = "hfspeed_spans"
 """The attention implementation for which masks are made, and looked at."""
-TOKENS = 40
+FEW, MANY = 40, 512
+"""Tokens of the prompt. Where it can be run, one has every token id, for masks that are made of them."""
 MAKERS = "transformers.masking_utils"
 
 
@@ -100,6 +101,12 @@ def whole(subject: Subject, full: Study) -> dict[str, Span]:
 
 def _looked(model: Any) -> Spans | None:
     """Run a prompt and look at its masks; ``None`` if it cannot be run so."""
+    rows = int(model.get_input_embeddings().weight.shape[0])
+    many = copy.deepcopy(model)
+    return _run(many, max(FEW, min(rows, MANY))) or _run(model, FEW)
+
+
+def _run(model: Any, tokens: int) -> Spans | None:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -109,7 +116,7 @@ def _looked(model: Any) -> Spans | None:
     def make(*args: Any, **keywords: Any) -> torch.Tensor:
         mask: torch.Tensor = ALL_MASK_ATTENTION_FUNCTIONS["eager"](*args, **keywords)
         function = keywords.get("mask_function")
-        found.made.append((mask, EVERYTHING if function is None else span_of(function)))
+        found.made.append((mask, EVERYTHING if function is None else span_of(function, tokens)))
         return mask
 
     def attend(module: nn.Module, *tensors: Any, **keywords: Any) -> tuple[torch.Tensor, None]:
@@ -123,7 +130,7 @@ def _looked(model: Any) -> Spans | None:
     makes = patch.dict(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, {NAME: make})
     try:
         with torch.no_grad(), ours, makes:
-            model(**prompt(model, TOKENS))
+            model(**prompt(model, tokens))
     except AUTHOR_ERRORS:
         return None
     return found

@@ -16,6 +16,7 @@ from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, Experts, History, Plan, Recurrence
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
+from hfspeed.planner.noticed import noticed
 from hfspeed.planner.study import TOKENS, Study, prompt
 from hfspeed.refusal import Reason, Refusal
 
@@ -92,7 +93,9 @@ def _counts(node: fx.Node) -> bool:
 
 
 def meeting(small: Study, plan: Plan) -> Refusal | None:
-    """The first operation by which a token notices another one, where attention gives each token only its own value."""
+    """Where a token notices another one: by their ids, or though attention gives each token only its own value."""
+    if by_ids := noticed(small):
+        return by_ids
     attending = [op for op in plan.ops if isinstance(op, Attention)]
     if any(isinstance(op, Recurrence) for op in plan.ops) or any(op.measured for op in attending):
         return None

@@ -16,6 +16,7 @@ from transformers.masking_utils import (
 
 from hfspeed.pattern.span import EVERYTHING, ODD, Mask, Span, sees, span_of
 
+PARTS = (torch.arange(40) > 30).long()
 ROW = torch.zeros(1, dtype=torch.int64)
 
 
@@ -48,11 +49,17 @@ def test_told_apart(mask: Mask, expected: Span) -> None:
         or_masks(sliding_window_causal_mask_function(64), lambda _b, _h, q, k: (k == 0) & (q >= 0)),
         lambda _b, head, q, k: (k <= q) & (q - k < (4 if head else 8)),
         lambda _b, _h, q, k: torch.ones(40, 40, dtype=torch.bool)[q, k],
+        and_masks(causal_mask_function, lambda _b, _h, q, k: PARTS[q] == PARTS[k]),
     ],
-    ids=["both ways", "one ahead", "every other", "the first forgotten late", "a sink", "by head", "of a table"],
+    ids=["both ways", "one ahead", "every other", "the first forgotten late", "a sink", "by head", "a table", "parts"],
 )
 def test_odd(mask: Mask) -> None:
-    assert span_of(mask) == ODD
+    assert span_of(mask, 40) == ODD
+
+
+def test_a_table_that_shows_everything_before() -> None:
+    mask = or_masks(causal_mask_function, lambda _b, _h, q, k: (PARTS[q] > 1) & (PARTS[k] > 1))
+    assert span_of(mask, 40) == EVERYTHING
 
 
 @settings(max_examples=60, deadline=None)

@@ -27,12 +27,8 @@ def write(folder: Path, maker: str, **sizes: int) -> Path:
     from mutants import mutant
 
     heat = "        heat = 1 + torch.log1p(torch.floor(torch.arange(tokens) / 16))\n"
-    grows = (
-        test_spans.CALL,
-        f"{heat}        if self.layer_idx % 2 and memory is None:\n"
-        f"            query = query * heat[None, None, :, None]\n{test_spans.CALL}",
-    )
-    changes = [*test_spans.by_layer(maker, "number % 2"), grows]
+    heat += "        if self.layer_idx % 2 and memory is None:\n            query = query * heat[None, None, :, None]\n"
+    changes = [*test_spans.by_layer(maker, "number % 2"), (test_spans.CALL, heat + test_spans.CALL)]
     folder.mkdir()
     subject = mutant(folder, *changes, depth=4, width=64, head_dim=32, vocab_size=256, **sizes)
     with torch.random.fork_rng():
@@ -46,7 +42,7 @@ def write(folder: Path, maker: str, **sizes: int) -> Path:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("settings", [{}, {"max_num_batched_tokens": 24, "max_num_seqs": 4}], ids=["whole", "in chunks"])
+@pytest.mark.parametrize("settings", [{}, {"max_num_batched_tokens": 24, "max_num_seqs": 4}], ids=["whole", "pieces"])
 @pytest.mark.parametrize(
     ("maker", "sizes"),
     [

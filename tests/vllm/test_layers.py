@@ -172,14 +172,3 @@ def test_positions_that_begin_late_end_early(serving: ModuleType) -> None:
     check_length(plan, 512, SimpleNamespace(max_position_embeddings=514))
     with pytest.raises(UsageError, match="--max-model-len 512"):
         check_length(plan, 514, SimpleNamespace(max_position_embeddings=514))
-
-
-def test_a_module_that_looks_ahead_is_refused(serving: ModuleType) -> None:
-    from hfspeed.errors import RefusedError
-    from hfspeed.vllm.layers.attention import attention
-
-    root = nn.Module()
-    root.encoder = nn.Module()
-    root.encoder.is_causal = False  # type: ignore[assignment]
-    with pytest.raises(RefusedError, match="mask-not-causal"):
-        attention(Attention("encoder", 2, 2, 4, 4, 0.5), SimpleNamespace(root=root))  # type: ignore[arg-type]

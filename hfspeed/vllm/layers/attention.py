@@ -12,7 +12,7 @@ from torch.nn import functional
 from vllm.model_executor.layers.attention import Attention as Layer
 from vllm.model_executor.utils import set_weight_attrs
 
-from hfspeed.errors import PlanError, RefusedError
+from hfspeed.errors import PlanError
 from hfspeed.plan import Attention
 from hfspeed.plan.keywords import consume
 from hfspeed.plan.shares import span
@@ -99,8 +99,6 @@ def attention(op: Attention, site: Site) -> None:
     module = site.root.get_submodule(op.path)
     if op.value_size > op.head_size:
         raise PlanError(f"{op.path}: values of {op.value_size} in heads of {op.head_size} cannot be built in vLLM")
-    if getattr(module, "is_causal", True) is False:
-        raise RefusedError(type(site.root).__name__, (_looks_ahead(op),))
     ranks, rank = (site.ranks, site.rank) if op.split else (1, 0)
     if op.chunk is not None:
         whole_blocks(op, site)
@@ -212,14 +210,4 @@ def _masked(op: Attention) -> Refusal:
         found="the model hands its attention a mask of its own",
         module=op.path,
         help="build masks with transformers' mask functions, which make none for a serving backend",
-    )
-
-
-def _looks_ahead(op: Attention) -> Refusal:
-    return Refusal(
-        wanted="attention",
-        reason=Reason.MASK_NOT_CAUSAL,
-        found="`is_causal` is false on the module, so tokens attend to later ones",
-        module=op.path,
-        help="configure it as a decoder; an encoder cannot generate",
     )

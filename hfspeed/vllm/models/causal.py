@@ -119,7 +119,7 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
             given = {"inputs_embeds": inputs_embeds[None]}
         else:
             assert input_ids is not None
-            given = {"input_ids": input_ids[None]}
+            given = {"input_ids": input_ids[None].long()}  # the author's are; products of ids must not wrap
         if self.plan.wrapper.first_position:
             positions = positions + self.plan.wrapper.first_position
         for name in self.position_names:
