@@ -45,15 +45,17 @@ EVERYTHING = Span()
 ODD = Span(odd=True)
 
 
-def span_of(mask: Mask, tokens: int = 0) -> Span:
+def span_of(mask: Mask, tokens: int = 0, size: int | None = None) -> Span:
     """The span that a mask function makes, held against it row by row at places where it could differ.
 
     A function that differs between heads is odd. So is one that cannot be asked of any position, because it looks them
-    up in a table of ``tokens``, unless it shows everything before there.
+    up in a table of ``tokens``, unless it shows everything before there, or as far as its ``size`` goes.
     """
     try:
         if _of_table(mask):
-            return EVERYTHING if all(_holds(mask, EVERYTHING, query, tokens) for query in range(tokens)) else ODD
+            likely = [EVERYTHING] if size is None else [Span(window=size), Span(chunk=size)]
+            queries = range(tokens)
+            return next((one for one in likely if all(_holds(mask, one, query, tokens) for query in queries)), ODD)
         nearest = _first_hidden(mask)
         if nearest is None:
             likely = [EVERYTHING]

@@ -60,6 +60,8 @@ def test_odd(mask: Mask) -> None:
 def test_a_table_that_shows_everything_before() -> None:
     mask = or_masks(causal_mask_function, lambda _b, _h, q, k: (PARTS[q] > 1) & (PARTS[k] > 1))
     assert span_of(mask, 40) == EVERYTHING
+    assert span_of(mask, 40, 4096) == Span(window=4096)
+    assert span_of(mask, 40, 8) == ODD
 
 
 @settings(max_examples=60, deadline=None)
