@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from hfspeed.planner.asked import own
+from hfspeed.planner.build import eager
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.study import Study, prompt
@@ -20,10 +21,13 @@ while a router that chooses otherwise moves other tokens far."""
 
 def differs(small: Study) -> Refusal | None:
     """A refusal if the small model answers otherwise with its own eager attention and masks, in three precisions."""
+    asked = [("eager", dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16)]
+    asked += [("sdpa", torch.float64)] if getattr(small.model, "_supports_sdpa", False) else []
     with torch.no_grad():
         ours = small.model(**prompt(small.model, TOKENS)).logits
-        for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        for attention, dtype in asked:
             model = in_dtype(own(small), dtype)
+            eager(model, attention)
             try:
                 theirs = model(**prompt(model, TOKENS)).logits
             except AUTHOR_ERRORS:
@@ -34,7 +38,7 @@ def differs(small: Study) -> Refusal | None:
             apart = float(least / sizes.mean() if coarse else gaps.max() / sizes.max())
             if not apart <= (COARSE if coarse else BOUND):
                 name = str(dtype).removeprefix("torch.")
-                found = f"with its own eager attention, in {name}, the model answers otherwise, by {apart:.1e}"
+                found = f"with its own {attention} attention, in {name}, the model answers otherwise, by {apart:.1e}"
                 help_ = "hand everything attention needs (scaling, sliding_window, …) to the interface by keyword"
                 return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(model).__name__, help=help_)
     return None

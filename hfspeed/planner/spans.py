@@ -115,8 +115,8 @@ def _run(model: Any, tokens: int) -> Spans | None:
 
     def make(*args: Any, **keywords: Any) -> torch.Tensor:
         mask: torch.Tensor = ALL_MASK_ATTENTION_FUNCTIONS["eager"](*args, **keywords)
-        function = keywords.get("mask_function")
-        found.made.append((mask, EVERYTHING if function is None else span_of(function, tokens, keywords.get("local_size"))))
+        function, size = keywords.get("mask_function"), keywords.get("local_size")
+        found.made.append((mask, EVERYTHING if function is None else span_of(function, tokens, size)))
         return mask
 
     def attend(module: nn.Module, *tensors: Any, **keywords: Any) -> tuple[torch.Tensor, None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hfspeed.planner.asked import otherwise
+from hfspeed.planner.constructed import unfixed
 from hfspeed.planner.far import far
 from hfspeed.planner.noticed import noticed
 from hfspeed.planner.study import Study
@@ -10,5 +11,5 @@ from hfspeed.refusal import Refusal
 
 
 def unseen(small: Study) -> Refusal | None:
-    """A refusal if the small model answers otherwise when it is asked otherwise, far on, or of ids that repeat."""
-    return otherwise(small) or far(small) or noticed(small)
+    """A refusal if it is not the model that is loaded, or answers otherwise if asked otherwise, far on or of other ids."""
+    return unfixed(small) or otherwise(small) or far(small) or noticed(small)

@@ -46,8 +46,9 @@ def open_gate() -> None:
     """Let vLLM ask us about every causal language model.
 
     vLLM refuses a model whose classes do not say that attention is replaceable, before it asks the backend. hfspeed
-    looks at the model, and its own class refuses, with reasons. So ``is_backend_compatible()`` is answered yes for
-    whatever generates. Nothing else reads the answer, and it does not change which class serves.
+    looks at the model, and its own class refuses, with reasons. So ``is_backend_compatible()`` is always answered yes:
+    vLLM asks the base model, where a folder names one in ``auto_map``, and that knows nothing of the whole.
+    Nothing else reads the answer, and it does not change which class serves.
     """
     from transformers import PreTrainedModel
 
@@ -55,8 +56,8 @@ def open_gate() -> None:
     if getattr(asked, "by_hfspeed", False):
         return
 
-    def is_backend_compatible(cls: Any) -> bool:
-        return bool(asked(cls)) or bool(cls.can_generate())
+    def is_backend_compatible(cls: Any) -> bool:  # noqa: ARG001  a class method
+        return True
 
     is_backend_compatible.by_hfspeed = True  # type: ignore[attr-defined]
     PreTrainedModel.is_backend_compatible = classmethod(is_backend_compatible)

@@ -1,0 +1,76 @@
+"""Numbers of a model that neither its checkpoint nor its configuration fixes, or that loading and `eval()` change."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+
+from hfspeed.errors import SubjectError
+from hfspeed.planner.build import build
+from hfspeed.planner.study import Study
+from hfspeed.refusal import Place, Reason, Refusal
+
+_LIBRARIES = ("transformers.", "torch.")
+
+
+def unfixed(small: Study) -> Refusal | None:
+    """A refusal if the model that is served could have other numbers than the one that its author loads."""
+    return _loaded(type(small.model)) or _folded(small) or _drawn(small)
+
+
+def _loaded(model_class: type[Any]) -> Refusal | None:
+    """Whoever loads in a way of their own may change weights behind the checkpoint's back."""
+    owner = next(cls for cls in model_class.__mro__ if "from_pretrained" in vars(cls))
+    if owner.__module__.startswith(_LIBRARIES):
+        return None
+    found = f"`{owner.__name__}.from_pretrained` is the author's own, and vLLM loads weights without it"
+    help_ = "leave loading to transformers, and save the weights as they are to be served"
+    return _told(model_class, found, vars(owner)["from_pretrained"], help_)
+
+
+def _folded(small: Study) -> Refusal | None:
+    """Weights that change between training and serving: they are loaded into a model that serves already."""
+    model = copy.deepcopy(small.fresh)
+    before = {name: value.detach().clone() for name, value in _numbers(model)}
+    changed = [(name, value.detach().clone()) for name, value in _numbers(model.train())]
+    for name, value in (*changed, *_numbers(model.eval())):
+        if name not in before or not torch.equal(before[name], value):
+            owner = model.get_submodule(name.rpartition(".")[0])
+            found = f"`{name}` changes when `train()` and `eval()` are called"
+            help_ = "save the weights as they are to be served, and leave `train()` as it is"
+            return _told(type(owner), found, type(owner).train, help_)
+    return None
+
+
+def _drawn(small: Study) -> Refusal | None:
+    """Buffers that are drawn, and kept in no checkpoint: every load has others."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        try:
+            kind, config = type(small.model), small.model.config
+            other = build(kind, config, device="cpu", dtype=torch.float64, interface=small.interface)
+        except SubjectError:
+            return None
+    for path, module in small.fresh.named_modules():
+        for name in sorted(module._non_persistent_buffers_set):
+            mine, theirs = module._buffers.get(name), getattr(other.get_submodule(path), name, None)
+            if mine is None or not isinstance(theirs, torch.Tensor) or torch.equal(mine.to(theirs.dtype), theirs):
+                continue
+            found = f"`{path}.{name}` is drawn anew whenever the model is built, and kept in no checkpoint"
+            help_ = "make it persistent, or compute it from the configuration alone"
+            return _told(type(module), found, type(module).__init__, help_)
+    return None
+
+
+def _numbers(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return [*model.named_parameters(), *model.named_buffers()]
+
+
+def _told(small_class: type[Any], found: str, owner: Any, help_: str) -> Refusal:
+    code = getattr(inspect.unwrap(getattr(owner, "__func__", owner)), "__code__", None)
+    place = Place(code.co_filename, code.co_firstlineno) if code is not None else None
+    return Refusal("model", Reason.NUMBERS_DIFFER, found, small_class.__name__, place, help=help_)
