@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from hfspeed.errors import SubjectError
+from hfspeed.plan.paths import outer
 from hfspeed.planner.build import build
 from hfspeed.planner.study import Study
 from hfspeed.refusal import Place, Reason, Refusal
@@ -39,10 +40,11 @@ def _folded(small: Study) -> Refusal | None:
     changed = [(name, value.detach().clone()) for name, value in _numbers(model.train())]
     for name, value in (*changed, *_numbers(model.eval())):
         if name not in before or not torch.equal(before[name], value):
-            owner = model.get_submodule(name.rpartition(".")[0])
+            above = [type(model.get_submodule(path)) for path in (*outer(name), "")]
+            owner = next((cls for cls in above if cls.train is not nn.Module.train), type(model))
             found = f"`{name}` changes when `train()` and `eval()` are called"
             help_ = "save the weights as they are to be served, and leave `train()` as it is"
-            return _told(type(owner), found, type(owner).train, help_)
+            return _told(owner, found, owner.train, help_)
     return None
 
 

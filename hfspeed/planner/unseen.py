@@ -11,5 +11,5 @@ from hfspeed.refusal import Refusal
 
 
 def unseen(small: Study) -> Refusal | None:
-    """A refusal if it is not the model that is loaded, or answers otherwise if asked otherwise, far on or of other ids."""
+    """A refusal if it is not the model that is loaded, or answers otherwise when asked so, far on or of other ids."""
     return unfixed(small) or otherwise(small) or far(small) or noticed(small)
