@@ -40,7 +40,7 @@ def _folded(small: Study) -> Refusal | None:
     changed = [(name, value.detach().clone()) for name, value in _numbers(model.train())]
     for name, value in (*changed, *_numbers(model.eval())):
         if name not in before or not torch.equal(before[name], value):
-            above = [type(model.get_submodule(path)) for path in (*outer(name), "")]
+            above = [type(model.get_submodule(path)) for path in (*reversed(outer(name)), "")]
             owner = next((cls for cls in above if cls.train is not nn.Module.train), type(model))
             found = f"`{name}` changes when `train()` and `eval()` are called"
             help_ = "save the weights as they are to be served, and leave `train()` as it is"
