@@ -15,6 +15,7 @@ from hfspeed.graph.nodes import value_of
 from hfspeed.pattern.layout import RESULT, laid
 from hfspeed.pattern.replay import Unknown, replay
 from hfspeed.pattern.scores import Operand, Written, refused
+from hfspeed.pattern.unreached import vetted
 from hfspeed.refusal import Reason
 
 _SEED: Final = 20_017
@@ -53,6 +54,7 @@ def measure(one: Written) -> Measured:
     try:
         found = probe.found()
         error = probe.error(found)
+        vetted(one)
     except Unknown as unknown:
         told = "the scores get something that depends on weights besides query and key"
         raise refused(one.call, Reason.MASK_NOT_CAUSAL, told, unknown.node) from unknown

@@ -49,6 +49,16 @@ def replay(
     return known[wanted]  # type: ignore[no-any-return]
 
 
+def alone(node: fx.Node, known: Mapping[fx.Node, Any]) -> Any:
+    """What ``node`` gives in float64 when its inputs have the values in ``known``.
+
+    Raises:
+        RuntimeError, TypeError, ValueError, IndexError: what the author's operation raises.
+    """
+    with torch.no_grad(), Exact(), torch.device("cpu"):
+        return _run(node, known, {})
+
+
 def sides(wanted: fx.Node, given: Mapping[fx.Node, Any]) -> tuple[list[fx.Node], list[fx.Node]]:
     """The nodes between ``given`` and ``wanted``, and those from elsewhere that they read; both in order."""
     needed = ancestors(wanted, given)

@@ -122,23 +122,24 @@ def descends(node: fx.Node) -> set[fx.Node]:
 def _weighs(node: fx.Node, tokens: int) -> bool:
     if node.target is F.scaled_dot_product_attention:
         return True
-    if not _is_softmax(node):
+    if not is_softmax(node):
         return False
     value = value_of(node)
     return isinstance(value, torch.Tensor) and value.ndim > 2 and tuple(value.shape[-2:]) == (tokens, tokens)
 
 
-def _is_softmax(node: fx.Node) -> bool:
+def is_softmax(node: fx.Node) -> bool:
+    """Whether ``node`` makes weights of scores."""
     return function_name(node) == "softmax" or isinstance(module_of(node), nn.Softmax)
 
 
 def _overlong(node: fx.Node, tokens: int) -> bool:
-    shape = tuple(getattr(value_of(node), "shape", ())) if _is_softmax(node) else ()
+    shape = tuple(getattr(value_of(node), "shape", ())) if is_softmax(node) else ()
     return len(shape) > 2 and shape[-1] == shape[-2] > tokens
 
 
 def _otherwise(node: fx.Node, tokens: int) -> bool:
-    shape = tuple(getattr(value_of(node), "shape", ())) if _is_softmax(node) else ()
+    shape = tuple(getattr(value_of(node), "shape", ())) if is_softmax(node) else ()
     return len(shape) > 2 and shape[-1] == tokens != shape[-2] and tokens in shape[:-2]
 
 

@@ -17,6 +17,7 @@ from hfspeed.errors import CacheError
 from hfspeed.plan import Plan
 from hfspeed.plan.json import dumps, loads
 from hfspeed.planner.build import build
+from hfspeed.planner.imported import imported
 from hfspeed.planner.load import Subject
 from hfspeed.planner.switches import switched_off
 
@@ -87,32 +88,39 @@ class PlanCache:
 
 
 def key_for(subject: Subject, built: Any = None) -> str:
-    """A hash of configuration, author's code, hfspeed's own code, what is off, and the versions of two libraries.
+    """A hash of configuration, author's code, hfspeed's own code, what is off, and the versions of libraries.
 
     ``built`` is the model on meta, where somebody has built it.
     """
     config = {name: value for name, value in subject.config.to_dict().items() if name not in PASSING}
+    files, installed = code_of(subject, built)
     parts = {
         "class": f"{subject.model_class.__module__}.{subject.model_class.__qualname__}",
         # a refusal names the file, so the same code elsewhere is another plan
         "file": str(subject.file),
         "config": json.dumps(config, sort_keys=True, default=str),
-        "code": {str(file): _hash(file.read_bytes()) for file in code_of(subject, built)},
+        "code": {str(file): _hash(file.read_bytes()) for file in files},
         "hfspeed": own_code(),
         "off": switched_off(),
-        "versions": {name: importlib.metadata.version(name) for name in ("transformers", "torch")},
+        "versions": installed | {name: importlib.metadata.version(name) for name in ("transformers", "torch")},
     }
     return _hash(json.dumps(parts, sort_keys=True).encode())
 
 
-def code_of(subject: Subject, built: Any = None) -> list[Path]:
-    """The files of every class in the model, of what they inherit, and of what lies beside the author's own file."""
+def code_of(subject: Subject, built: Any = None) -> tuple[list[Path], dict[str, str]]:
+    """The files that a plan may hang on, and the versions of installed packages that they import.
+
+    Those of every class in the model and of what they inherit, those beside the author's own file, and what all of
+    these imported, as far as no installed distribution with a version holds it.
+    """
     model = built if built is not None else build(subject.model_class, subject.config)
     classes = {parent for cls in {type(module) for module in model.modules()} for parent in cls.__mro__}
     files = {Path(file) for file in map(_file_of, classes) if file}
     if not subject.model_class.__module__.startswith("transformers."):
         files |= set(subject.file.parent.glob("*.py"))
-    return sorted(files)
+    names = {cls.__module__ for cls in classes} | {subject.model_class.__module__, type(subject.config).__module__}
+    own, installed = imported(names)
+    return sorted(files | own), installed
 
 
 def _file_of(cls: type[Any]) -> str | None:

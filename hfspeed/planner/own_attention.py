@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import torch
 
+from hfspeed.graph.exact import Exact
+from hfspeed.graph.record import record
+from hfspeed.pattern.unreached import vetted_weights
 from hfspeed.planner.asked import own
 from hfspeed.planner.build import eager
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.study import Study, prompt
-from hfspeed.refusal import Reason, Refusal
+from hfspeed.refusal import Reason, Refusal, Refused
 
-TOKENS = 40
+TOKENS, SHORT = 40, 9
+"""How many tokens are compared, and in how many operations are looked at."""
 BOUND = 1e-3
 """Relative difference of logits that refuses; eager attention rounds its weights to float32."""
 COARSE = 0.15
@@ -21,6 +25,8 @@ while a router that chooses otherwise moves other tokens far."""
 
 def differs(small: Study) -> Refusal | None:
     """A refusal if the small model answers otherwise with its own eager attention and masks, in three precisions."""
+    if no := _unreached(small):
+        return no
     asked = [("eager", dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16)]
     asked += [("sdpa", torch.float64)] if getattr(small.model, "_supports_sdpa", False) else []
     with torch.no_grad():
@@ -41,4 +47,20 @@ def differs(small: Study) -> Refusal | None:
                 found = f"with its own {attention} attention, in {name}, the model answers otherwise, by {apart:.1e}"
                 help_ = "hand everything attention needs (scaling, sliding_window, …) to the interface by keyword"
                 return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(model).__name__, help=help_)
+    return None
+
+
+def _unreached(small: Study) -> Refusal | None:
+    """A refusal if eager attention does to scores what no numbers of a proof would show."""
+    model = own(small)
+    try:
+        with Exact():
+            seen = record(model, prompt(model, SHORT), shut=small.shut)
+        for path, call in seen.calls.items():
+            for one in (call, *seen.again.get(path, ())):
+                vetted_weights(one, SHORT)
+    except Refused as no:
+        return no.refusal
+    except AUTHOR_ERRORS:
+        return None
     return None

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from hfspeed.plan import Embed, Head, Norm, Plan, Weight, Wrapper
@@ -76,8 +77,32 @@ def test_the_key_hangs_on_the_author_s_code_and_what_lies_beside(tmp_path: Path)
     assert len({first, second, key_for(load(str(file)))}) == 3
 
 
+def test_the_key_hangs_on_what_is_imported_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "model"
+    for one in (elsewhere / "numbers_of_mine", folder):
+        one.mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(elsewhere))
+    (elsewhere / "numbers_of_mine" / "__init__.py").write_text(
+        "import importlib\nONE = importlib.import_module('ones')\n"
+    )
+    (elsewhere / "numbers_of_mine" / "sizes.py").write_text("EPS = 1e-6\n")
+    (elsewhere / "ones.py").write_text("VALUE = 1\n")
+    file = folder / "modeling_odd.py"
+    late = "\n\ndef late():\n    from numbers_of_mine.sizes import EPS\n    return EPS\n\n\nlate()\n"
+    file.write_text(ODD.read_text() + late)
+    subject = load(str(file))
+    files, installed = code_of(subject)
+    assert {"__init__.py", "sizes.py", "ones.py"} <= {one.name for one in files if elsewhere in one.parents}
+    assert installed["transformers"] == transformers.__version__
+    keys = [key_for(subject)]
+    for name in ("numbers_of_mine/__init__.py", "numbers_of_mine/sizes.py", "ones.py"):
+        (elsewhere / name).write_text((elsewhere / name).read_text() + "MORE = 1\n")
+        keys.append(key_for(subject))
+    assert len(set(keys)) == 4
+
+
 def test_the_key_hangs_on_every_class_in_the_model() -> None:
-    names = {file.name for file in code_of(_llama())}
+    names = {file.name for file in code_of(_llama())[0]}
     assert {"modeling_llama.py", "modeling_utils.py"} <= names
 
 
