@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from hfspeed.errors import SubjectError
 from hfspeed.pattern.span import EVERYTHING, Span
 from hfspeed.planner.blame import line_of
+from hfspeed.planner.filled import real_buffers, settle
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told, where
 from hfspeed.planner.scripted import unscripted
 
@@ -56,6 +57,8 @@ def build(
             f"{told(error)}; make config and code agree",
             line_of(error, file.parent),
         ) from error
+    if buffers:
+        settle(model)
     if model.get_output_embeddings() is None:
         raise SubjectError(
             f"{inspect.getfile(model_class)}: {model_class.__name__} has no output projection "
@@ -183,7 +186,7 @@ def _hollow(device: str) -> Iterator[None]:
             param = nn.Parameter(param.to(device), requires_grad=param.requires_grad)
         original(module, name, param)
 
-    with _EmptyOn(device):
+    with _EmptyOn(device), real_buffers():
         setattr(nn.Module, "register_parameter", register_parameter)  # noqa: B010  mypy knows no other way
         try:
             yield

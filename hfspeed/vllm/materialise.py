@@ -30,7 +30,9 @@ def move_values(root: nn.Module, device: torch.device) -> None:
     for module in root.modules():
         for key, buffer in list(module._buffers.items()):
             if buffer is not None:
-                module._buffers[key] = buffer.to(device)
+                # what is on meta has no value yet: a checkpoint brings it
+                empty = torch.empty_like(buffer, device=device) if buffer.is_meta else None
+                module._buffers[key] = buffer.to(device) if empty is None else empty
         for key, value in list(vars(module).items()):
             if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter) and not value.is_meta:
                 setattr(module, key, value.to(device))

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from vllm.logger import init_logger
 from vllm.model_executor.model_loader.weight_utils import default_weight_loader, maybe_remap_kv_scale_name
 
 from hfspeed.errors import CheckpointError, PlanError
@@ -19,10 +20,10 @@ from hfspeed.planner.conversion import Conversion
 from hfspeed.reference.layers import picked
 from hfspeed.vllm.expert_pieces import ExpertPieces
 from hfspeed.vllm.stages import is_here
+from hfspeed.vllm.surplus import SHOWN, counted, surplus
 from hfspeed.vllm.versions import is_quantised
 
-SHOWN = 10
-"""Names listed in an error; a checkpoint of another model would list thousands."""
+logger = init_logger("vllm.hfspeed")
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Loader:
         self.resolve = resolver(author)
         self.conversion = Conversion(author)
         self.pieces = ExpertPieces(plan, self.conversion)
+        self.paths = {path for path, _ in author.named_modules() if path}
         self.shapes = {name: tuple(value.shape) for name, value in author.state_dict().items()}
         self.strict = strict
         self.slots = _slots(plan, author, place)
@@ -72,9 +74,11 @@ class Loader:
     def load(self, root: nn.Module, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Fill ``root`` from ``weights``; the names of the parameters that were filled.
 
+        What is on disk and has no place in the model is left out, as transformers does, and a warning names it.
+
         Raises:
-            CheckpointError: names that are missing or that nobody asked for, tensors of another shape, tied tensors
-                that differ.
+            CheckpointError: names that are missing, or that a quantised module may need and nobody knows; tensors of
+                another shape; tied tensors that differ.
             PlanError: the plan names a parameter that was not built.
         """
         values = dict(root.named_parameters(remove_duplicate=False)) | dict(root.named_buffers(remove_duplicate=False))
@@ -94,8 +98,10 @@ class Loader:
                     )
                 self._fill(values[slot.target], slot, name, slot.arranged(tensor), filled)
         missing = self._missing(root, values, filled) if self.strict else []
-        if missing or extra:
+        if missing or self._needed(root, extra):
             raise CheckpointError(self._told(missing, extra))
+        if extra:
+            logger.warning(surplus(self.subject, list(extra)))
         if self.strict:
             self.pieces.check(root)
         self.strict = False
@@ -200,9 +206,19 @@ class Loader:
             and not is_quantised(_holder(root, slot))
         ]
 
+    def _needed(self, root: nn.Module, extra: Iterable[str]) -> bool:
+        """Whether a surplus tensor belongs to a module whose numbers are packed: it may say how to unpack them.
+
+        Others the author's own loading leaves out as well, since nothing in the model could hold them.
+        """
+        if not any(map(is_quantised, root.modules())):
+            return False
+        above = {name.rpartition(".")[0] for name in extra}
+        return any(one in self.paths or f"{self.conversion.prefix}.{one}" in self.paths for one in above)
+
     def _told(self, missing: list[str], extra: dict[str, str]) -> str:
         told = [f"{self.subject}: the weights on disk do not fill the model exactly"]
-        told += _counted("not on disk", missing) + _counted("on disk, but not in the model", list(extra))
+        told += counted("not on disk", missing) + counted("on disk, but not in the model", list(extra))
         if extra:
             told.append(f"for the first of them: {next(iter(extra.values()))}")
         told.append("check that config.json and the weights belong together, and that the download is complete")
@@ -257,14 +273,6 @@ def _modules(slots: dict[str, list[Slot]]) -> dict[str, list[Slot]]:
             if here not in known:
                 known.append(here)
     return modules
-
-
-def _counted(what: str, names: list[str]) -> list[str]:
-    if not names:
-        return []
-    unique = sorted(set(names))
-    more = f" and {len(unique) - SHOWN} more" if len(unique) > SHOWN else ""
-    return [f"{len(unique)} {what}: {', '.join(unique[:SHOWN])}{more}"]
 
 
 def _holder(root: nn.Module, slot: Slot) -> nn.Module | None:

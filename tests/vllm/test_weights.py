@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -69,6 +71,30 @@ def test_missing_and_extra_are_told(author: Any) -> None:
     wanted = r"1 not on disk: model\.norm\.weight.*1 on disk.*layers\.0\.gate.*config\.json"
     with pytest.raises(CheckpointError, match=wanted):
         _loader(author, _plan(author)).load(author, tensors.items())
+
+
+def test_what_the_model_has_no_place_for_is_left_out_and_named(author: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hfspeed.vllm import weights
+
+    told: list[str] = []
+    monkeypatch.setattr(weights.logger, "warning", told.append)
+    tensors = _tensors(author)
+    more = {f"mtp.{number}.weight": torch.zeros(1) for number in range(12)}
+    filled = _loader(author, _plan(author)).load(author, (tensors | more).items())
+    assert filled == set(tensors)
+    assert all(torch.equal(author.state_dict()[name], tensors[name]) for name in tensors)
+    assert len(told) == 1
+    assert all(word in told[0] for word in ("12 ", "mtp.0.weight", " and 2 more"))
+
+
+@pytest.mark.parametrize(("name", "refused"), [("layers.0.mlp.up_proj.scale_of_mine", True), ("mtp.0.scale", False)])
+def test_what_a_quantised_module_may_need_is_told(author: Any, name: str, refused: bool) -> None:
+    author.model.norm.quant_method = object()
+    plan = _plan(author)
+    plan = replace(plan, weights=tuple(one for one in plan.weights if one.source != "model.norm.weight"))
+    given = [*((n, t) for n, t in _tensors(author).items() if "norm" not in n or "layers" in n), (name, torch.zeros(1))]
+    with pytest.raises(CheckpointError, match="scale_of_mine") if refused else nullcontext():
+        _loader(author, plan).load(author, given)
 
 
 def test_old_rotary_buffers_may_be_there(author: Any) -> None:
