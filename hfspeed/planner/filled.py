@@ -52,8 +52,8 @@ def settle(model: nn.Module) -> None:
             full = f"{path}.{name}" if path else name
             if full not in saved:
                 raise SubjectError(
-                    f"{where}: `{full}` is allocated without values, no checkpoint holds it, and neither the constructor "
-                    "nor `_init_weights` fills it; fill it in place where it is registered, or in `_init_weights`"
+                    f"{where}: `{full}` is allocated without values, no checkpoint holds it, the constructor "
+                    "and `_init_weights` leave it so; fill it in place where it is registered, or in `_init_weights`"
                 )
             module._buffers[name] = buffer.to("meta")
 
