@@ -23,6 +23,8 @@ from hfspeed.planner.switches import switched_off
 
 PASSING = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
 """Entries of a configuration that say nothing about the model's shape."""
+WEIGHTS, LARGE = (".safetensors", ".bin", ".pt", ".gguf"), 1 << 20
+"""Endings of files that hold weights, and bytes from which on a file is none that code reads settings from."""
 
 
 class PlanCache:
@@ -110,17 +112,24 @@ def key_for(subject: Subject, built: Any = None) -> str:
 def code_of(subject: Subject, built: Any = None) -> tuple[list[Path], dict[str, str]]:
     """The files that a plan may hang on, and the versions of installed packages that they import.
 
-    Those of every class in the model and of what they inherit, those beside the author's own file, and what all of
-    these imported, as far as no installed distribution with a version holds it.
+    Those of every class in the model and of what they inherit, those beside the author's own file (its code may read
+    others than Python's, too), and what all of these imported, unless an installed package with a version holds it.
     """
     model = built if built is not None else build(subject.model_class, subject.config)
     classes = {parent for cls in {type(module) for module in model.modules()} for parent in cls.__mro__}
     files = {Path(file) for file in map(_file_of, classes) if file}
     if not subject.model_class.__module__.startswith("transformers."):
         files |= set(subject.file.parent.glob("*.py"))
+        files |= {file for file in _beside(subject.folder) if file.name != "config.json"}
     names = {cls.__module__ for cls in classes} | {subject.model_class.__module__, type(subject.config).__module__}
     own, installed = imported(names)
     return sorted(files | own), installed
+
+
+def _beside(folder: Path | None) -> list[Path]:
+    """Small files of a folder; weights are large, and no plan hangs on them."""
+    every = folder.iterdir() if folder is not None else ()
+    return [file for file in every if file.is_file() and file.suffix not in WEIGHTS and file.stat().st_size < LARGE]
 
 
 def _file_of(cls: type[Any]) -> str | None:

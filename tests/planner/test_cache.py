@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,6 +76,20 @@ def test_the_key_hangs_on_the_author_s_code_and_what_lies_beside(tmp_path: Path)
     second = key_for(load(str(file)))
     (tmp_path / "beside.py").write_text("VALUE = 1\n")
     assert len({first, second, key_for(load(str(file)))}) == 3
+
+
+def test_the_key_hangs_on_what_the_author_s_code_may_read(tmp_path: Path) -> None:
+    sys.path.insert(0, str(Path(__file__).parent))
+    from mutants import mutant
+
+    subject = mutant(tmp_path)
+    before = key_for(subject)
+    (tmp_path / "model.safetensors").write_bytes(b"0")
+    assert key_for(subject) == before
+    (tmp_path / "gains.json").write_text("[1.0]", encoding="utf-8")
+    first = key_for(subject)
+    (tmp_path / "gains.json").write_text("[3.0]", encoding="utf-8")
+    assert len({before, first, key_for(subject)}) == 3
 
 
 def test_the_key_hangs_on_what_is_imported_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
