@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
+
+from hfspeed.graph.strange import strange
 
 _PATCH = threading.RLock()
 _ACTIVE = threading.local()
@@ -27,6 +30,8 @@ def patched(active: Any) -> Iterator[None]:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if recorder() is not active:
                 return original(module, *args, **kwargs)
+            if id(module) in active.paths and (odd := strange(module, active.held, sys._getframe(1))):
+                active.recording.strange.append((active.paths[id(module)], *odd))
             return active.call(original, module, args, kwargs)
 
         nn.Module.__call__ = call  # type: ignore[method-assign]

@@ -9,6 +9,7 @@ from torch import fx, nn
 
 from hfspeed.graph.positions import Stack
 from hfspeed.plan.paths import outer
+from hfspeed.refusal import Place
 
 
 def written(value: Any) -> Any:
@@ -59,7 +60,7 @@ class Recording:
 
     ``reads`` are the plain values that the author's code read off tensors, with the module that did, and ``read_at``
     where each was read. ``like`` has, by path, layers that did not run, and the equal one of which all that is known is
-    true of them as well.
+    true of them as well. ``strange`` are calls that no graph tells all of: path, what, and where.
     """
 
     model: nn.Module
@@ -69,6 +70,7 @@ class Recording:
     read_at: list[Stack] = field(default_factory=list)
     output: Any = None
     like: dict[str, str] = field(default_factory=dict)
+    strange: list[tuple[str, str, Place | None]] = field(default_factory=list)
 
     def same(self, path: str) -> str:
         """The place that ran in the stead of ``path``: itself, or the same place in an equal layer."""

@@ -67,6 +67,11 @@ def place_in(stack: Stack) -> Place | None:
     return None
 
 
+def place_at(frame: FrameType) -> Place:
+    """The line at which ``frame`` is."""
+    return Place(frame.f_code.co_filename, frame.f_lineno)
+
+
 def span_at(code: CodeType, last: int, *, direct: bool) -> Span | None:
     """The expression that ``code`` was evaluating."""
     line, end_line, column, end_column = _positions(code)[last // 2]

@@ -173,6 +173,7 @@ def _study(
     found.fresh = copy.deepcopy(model) if real else None
     try:
         found.recording = _run(found, 0) if real else _opened(found)
+        _familiar(found.recording)
         if found.recording.reads and not real:
             late = longest(config) - TOKENS
             found.limit = steady(model, found.recording, lambda start: _run(_apart(found), start), late)
@@ -286,3 +287,11 @@ def _cannot_run(model_class: type[Any], error: BaseException) -> Refusal:
     place = line_of(error, Path(inspect.getfile(model_class)).parent) or start
     found = f"the forward does not run on token ids alone: {told(error)}"
     return Refusal("model", Reason.CANNOT_RUN, found, model_class.__name__, place)
+
+
+def _familiar(recording: Recording) -> None:
+    help_ = "give it weights of its own, or compute with the functions of torch: kernels have the weights as loaded"
+    told = {place: (path, what) for path, what, place in reversed(recording.strange)}
+    odd = [Refusal("model", Reason.CANNOT_RUN, what, path, at, help=help_) for at, (path, what) in told.items()]
+    if odd:
+        raise RefusedError(type(recording.model).__name__, tuple(odd))
