@@ -56,13 +56,15 @@ class Bench:
         self.job, self.arms, self.folder, self.result = job, arms, folder, result
         self.environ, self.tell, self.spawn = environ, tell, spawn or Worker
         self.records = {arm.name: Record(arm.name, arm.about) for arm in arms}
+        self.done = dict.fromkeys(self.records, 0)
         self.workers: dict[str, Worker] = {}
         result.records = list(self.records.values())
 
     @property
     def steps(self) -> int:
-        """How many steps there are if no arm fails."""
-        return len(self.arms) * (1 + self.job.starts + self.job.rounds)
+        """How many steps there are if no other arm fails; one that failed has no more than it has had."""
+        each = 1 + self.job.starts + self.job.rounds
+        return sum(self.done[name] if record.error else each for name, record in self.records.items())
 
     def run(self) -> None:
         """Measure everything; Ctrl-C ends it early and is noted. No process is left behind."""
@@ -105,10 +107,11 @@ class Bench:
 
     def _step(self, arm: Arm, name: str, do: Callable[[Arm], None]) -> None:
         """One step of one arm; a failed arm does nothing more."""
-        self.tell(f"{arm.name}: {name}")
         record = self.records[arm.name]
         if record.error:
             return
+        self.tell(f"{arm.name}: {name}")
+        self.done[arm.name] += 1
         try:
             do(arm)
         except ArmFailed as failure:

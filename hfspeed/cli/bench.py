@@ -154,7 +154,7 @@ def _measured(
 
     def tell(step: str) -> None:
         seen = bar.tasks[task].description
-        bar.update(task, description=step, advance=0 if seen == "starting" else 1)
+        bar.update(task, description=step, total=run.steps, advance=0 if seen == "starting" else 1)
         if not errors.is_terminal:  # a bar is drawn once there, at the end
             errors.print(step, highlight=False)
 

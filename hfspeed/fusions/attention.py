@@ -27,6 +27,10 @@ v = self.v(x).view(1, 6, -1, 8).transpose(1, 2)
 _BY_MASK: Final = frozenset({"by_mask", "chunk", "odd"})
 """What is added to a call where the author's mask says more than its keywords."""
 _WIDTHS: Final = {"q": 32, "k": 16, "v": 16}
+DISTANCE = (
+    "let it depend on the distance of tokens alone; where masks are made, positions that do not count up one by one "
+    "are taken for those of several sequences"
+)
 
 
 class InterfaceAttention(Replacement):
@@ -122,7 +126,7 @@ class InterfaceAttention(Replacement):
             self.refuse(call, Reason.MASK_NOT_CAUSAL, found, node, "build masks with transformers' helpers")
         if keywords.get("odd"):
             found = "a mask made with transformers' functions is neither causal, nor a window, nor in chunks"
-            self.refuse(call, Reason.MASK_NOT_CAUSAL, found, node, "let it depend on the distance of tokens alone")
+            self.refuse(call, Reason.MASK_NOT_CAUSAL, found, node, DISTANCE)
         causal = keywords.get("is_causal")
         if causal is None:  # transformers asks the module then
             causal = getattr(call.module, "is_causal", True) or node.meta.get("masked", False)

@@ -27,12 +27,17 @@ _PROBED: dict[tuple[object, ...], tuple[bool, object]] = {}
 
 def shape_of(module: nn.Module | None) -> Shape | None:
     """The shape of a linear module; ``None`` for any other. A subclass of `nn.Linear` may compute something else."""
-    if module is None:
+    if module is None or changed(module):
         return None
     if type(module) is nn.Linear:
         return Shape(module.in_features, module.out_features, module.bias is not None)
     shape = _held(module)
     return shape if shape is not None and _probed(module, shape) else None
+
+
+def changed(module: nn.Module) -> bool:
+    """Whether one module does more than its class: it has hooks, or a forward of its own."""
+    return bool(module._forward_pre_hooks or module._forward_hooks or "forward" in vars(module))
 
 
 def _held(module: nn.Module) -> Shape | None:

@@ -13,7 +13,7 @@ from hfspeed.planner.alike import Alike
 from hfspeed.planner.destinations import destinations
 from hfspeed.planner.forwards import forwards
 from hfspeed.planner.leaves import Splits, ends, kept
-from hfspeed.planner.readers import measured, owners_read, stay
+from hfspeed.planner.readers import hooked, measured, owners_read, stay
 from hfspeed.planner.work import Draft
 
 
@@ -31,7 +31,7 @@ def assembled(work: Draft, splits: Splits, whole: frozenset[str]) -> Plan:
     work.ops = [*alike.ops(work.ops), *ends(study.model, study.twin, work.wrapper.head, read)]
     claimed = frozenset(name for op in work.ops for name in _names(op))
     work.ops += kept(study.model, claimed, alike.splits(splits), alike.all(whole), read)
-    work.refusals += stay(work.ops, sized, study.model)
+    work.refusals += [*stay(work.ops, sized, study.model), *hooked(work.ops, study.model)]
     return _plan(work, alike)
 
 

@@ -89,7 +89,13 @@ def dispatch(
     attention_mask: torch.Tensor | None = None,
     **keywords: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What the author's attention calls: the module's own ``attn`` where a builder put one, else the recorded leaf."""
+    """What the author's attention calls: the module's own ``attn`` where a builder put one, else the recorded leaf.
+
+    A scale that is no number but a tensor, as learned ones are, is multiplied into the query first.
+    """
+    scale = keywords.get("scaling")
+    if isinstance(scale, torch.Tensor) and scale.ndim <= query.ndim and (scale.ndim == 0 or scale.shape[-1] == 1):
+        query, keywords["scaling"] = (query * scale).to(query.dtype), 1.0
     attn: Any = getattr(module, "attn", None)
     if getattr(attn, "is_hfspeed_attention", False):
         return attn(query, key, value, attention_mask, **keywords)

@@ -22,6 +22,7 @@ from hfspeed.planner.remake import remake, spots
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.study import Study, prompt, study
 from hfspeed.planner.verdicts import Verdicts
+from hfspeed.planner.witness import distance
 
 TOKENS = 12
 LIKELY = "is_decoder"
@@ -86,4 +87,4 @@ def _sees(model: Any, attention: str) -> bool:
     other["input_ids"][:, -1] += 1
     with torch.no_grad():
         one, two = (model(**ask).logits[:, : TOKENS - 1] for ask in (given, other))
-    return not bool((one - two).abs().max() <= 1e-9 * one.abs().max())
+    return not distance(one, two) <= 1e-9

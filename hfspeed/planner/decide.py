@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -9,34 +10,39 @@ from typing import Any
 from torch import nn
 
 from hfspeed.emit import emitted
-from hfspeed.errors import PlanError, RefusedError
-from hfspeed.pattern.first_rows import NAME
+from hfspeed.errors import PlanError, RefusedError, SubjectError
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, History, Plan, Proof, Recurrence, laws
 from hfspeed.planner.asked import from_cache
+from hfspeed.planner.beside import beside
 from hfspeed.planner.blame import blamed
 from hfspeed.planner.causal import begun
 from hfspeed.planner.crowds import crowds
 from hfspeed.planner.declared import disagreements
 from hfspeed.planner.draft import draft
+from hfspeed.planner.failed import failed
+from hfspeed.planner.failed import told as told_of
 from hfspeed.planner.full_size import share_stops
 from hfspeed.planner.hinted import false_hints, false_recurrences
 from hfspeed.planner.judge import judge
-from hfspeed.planner.layers import layers_needed
+from hfspeed.planner.layers import depths
 from hfspeed.planner.load import Subject
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.mixers import mixers as stateful_mixers
 from hfspeed.planner.mixers import refused as stays_whole
 from hfspeed.planner.mixing import mixers
 from hfspeed.planner.own_attention import differs
+from hfspeed.planner.process import asked_of_process
 from hfspeed.planner.prove import prove
+from hfspeed.planner.rounding import rounds
 from hfspeed.planner.rows import long_rows
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.spans import spans, untold, whole
 from hfspeed.planner.starts import first_position
 from hfspeed.planner.study import Study, study
 from hfspeed.planner.tables import rowwise
-from hfspeed.planner.together import meeting, reductions
+from hfspeed.planner.together import reductions
+from hfspeed.planner.unproven import unproven
 from hfspeed.planner.unseen import unseen
 from hfspeed.planner.verdicts import Key, Verdict, Verdicts, key
 from hfspeed.planner.ways import other_ways
@@ -68,11 +74,13 @@ def _decide(subject: Subject, built: Any) -> Plan:
     proven, proofs = _prove(subject, small, verdicts)
     if other := (differs(small) if first.wrapper.interface else None) or unseen(small):
         raise RefusedError(subject.name, (other,))
-    if reduced := reductions(small, proven) or crowds(small) or rows.rest(proven):
+    if reduced := reductions(small, proven) or crowds(small) or rows.rest(proven) or asked_of_process(small):
         raise RefusedError(subject.name, reduced)
     plan = _covered(full, verdicts, proven)
+    if lost := unproven(full, plan, proofs) or beside(plan, full.model):
+        raise RefusedError(subject.name, lost)
     cached = from_cache(small)
-    told = (*verdicts_told(proven), *disagreements(full.model, plan), *((cached,) if cached else ()))
+    told = (*verdicts_told(proven), *disagreements(full.model, plan), *rounds(small), *((cached,) if cached else ()))
     plan = plan.with_proofs(*proofs).with_refusals(*(r for r in told if r not in plan.refusals))
     laws.verify(plan, proven=True)
     return plan
@@ -121,21 +129,29 @@ def _begun(subject: Subject, built: Any = None, ranks: int = 2, stages: int = 2)
 
 
 def _small(subject: Subject, full: Study, first: Plan, ranks: int, stages: int, *, by_mask: bool = False) -> Study:
+    few, *more = depths(first, stages)
+    small = _smaller(subject, full, few, ranks, by_mask)
+    if more and other_ways(full.recording, small.recording):
+        with suppress(SubjectError):  # of so many layers it may be too large to be run
+            small = _smaller(subject, full, more[0], ranks, by_mask)
+    if full.masked:
+        small.take_masks()
+    _begin(full, small)
+    return small
+
+
+def _smaller(subject: Subject, full: Study, layers: int, ranks: int, by_mask: bool) -> Study:
     config = shrink(
         subject.config,
         subject.model_class,
-        layers=layers_needed(first, stages),
+        layers=layers,
         ranks=ranks,
         windows=full.windows,
         interface=full.interface,
         built=full.model,
     )
     known = spans(subject.model_class, config) if by_mask else None
-    small = study(subject.model_class, config, real=True, interface=full.interface, shut=full.shut, spans=known)
-    if full.masked:
-        small.take_masks()
-    _begin(full, small)
-    return small
+    return study(subject.model_class, config, real=True, interface=full.interface, shut=full.shut, spans=known)
 
 
 def _barred(full: Study, first: Plan) -> frozenset[tuple[Key, str]]:
@@ -200,10 +216,7 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
         if not verdicts.histories and (found := _remembering(subject, small, verdicts, plan)):
             return found
         _mixes(subject, plan, small.model)
-        met = meeting(small, plan)
-        raise RefusedError(
-            subject.name, (*_positions(plan, small), *((met,) if met else ()), _told(error, "model"))
-        ) from error
+        raise RefusedError(subject.name, failed(subject, small, plan, error)) from error
     _mixes(subject, plan, small.model)
     told: list[Refusal] = []
     for axis, ranks, stages in (("tensor", (2,), (1,)), ("stages", (1,), (2,))):
@@ -213,7 +226,7 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
         try:
             proofs += prove(plan, small.fresh, _classes(plan), ranks=ranks, stages=stages)
         except (Mismatch, PlanError) as error:
-            told.append(_told(error, axis))
+            told.append(told_of(error, axis, subject))
             setattr(verdicts, axis, False)
             plan, _ = draft(small, verdicts)
     return plan.with_refusals(*told), _worst(proofs)
@@ -230,24 +243,8 @@ def _remembering(subject: Subject, small: Study, verdicts: Verdicts, plan: Plan)
     return None
 
 
-def _positions(plan: Plan, small: Study) -> tuple[Refusal, ...]:
-    """The likely reason why packed prompts fail: linear biases need no positions, everything else does."""
-    if {"position_ids", NAME} & set(plan.wrapper.keywords):
-        return ()
-    found = "the base model takes no `position_ids`, so packed prompts would get wrong positions"
-    help_ = "let its forward take `position_ids`, and look angles up by them instead of by the length of the row"
-    place = place_of(small.recording.calls[plan.wrapper.base])
-    return (Refusal("model", Reason.POSITIONS_NOT_READ, found, plan.architecture, place, help=help_),)
-
-
 def _classes(plan: Plan) -> ModuleType:
     return emitted(plan)
-
-
-def _told(error: Mismatch | PlanError, wanted: str) -> Refusal:
-    if isinstance(error, Mismatch):
-        return replace(error.refusal, wanted=wanted, found=f"{error.refusal.found}, with {error.how}")
-    return Refusal(wanted, Reason.NUMBERS_DIFFER, str(error))
 
 
 def _worst(proofs: list[Proof]) -> list[Proof]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hfspeed.axes import pipeline
 from hfspeed.fusions.bare import BareMatrix
-from hfspeed.graph.linear import shape_of
+from hfspeed.graph.linear import changed, shape_of
 from hfspeed.graph.nodes import linears
 from hfspeed.graph.record import Call
 from hfspeed.graph.stateful import is_stateful
@@ -61,7 +61,8 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
 def _replacements(work: Draft) -> None:
     table = work.study.model.get_input_embeddings()
     for call in work.calls():
-        for replacement in active().replacements if call.module is not table else ():
+        own = call.module is table or changed(call.module)
+        for replacement in () if own else active().replacements:
             if not replacement.sees(call):
                 continue
             try:

@@ -9,6 +9,14 @@ from hfspeed.plan import Op, Plan
 
 MOST_LAYERS = 8
 """A small model never has more layers than this, however many kinds of layer there are."""
+ALL_LAYERS = 48
+"""Unless a loop over its layers does something that only shows in all of them, and they are not more than these."""
+
+
+def depths(plan: Plan, stages: int = 2) -> tuple[int, ...]:
+    """How many layers a small model has, and how many it has if it never does what the large one does."""
+    needed, (_, count) = layers_needed(plan, stages), _layers(plan)
+    return (needed, count) if needed < count <= ALL_LAYERS else (needed,)
 
 
 def layers_needed(plan: Plan, stages: int = 2) -> int:

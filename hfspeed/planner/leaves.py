@@ -10,7 +10,7 @@ from torch import nn
 
 from hfspeed.errors import RefusedError
 from hfspeed.graph.hollow import fits, template
-from hfspeed.graph.linear import Shape, shape_of
+from hfspeed.graph.linear import Shape, changed, shape_of
 from hfspeed.graph.record import Call
 from hfspeed.pattern.probe import CannotProbe, row_scale
 from hfspeed.pattern.replacement import place_of
@@ -35,7 +35,8 @@ def ends(model: Any, twin: Any, head: str, read: Collection[str] = ()) -> Iterat
     embed = name_of(model, model.get_input_embeddings())
     table, projection = model.get_input_embeddings(), model.get_submodule(head)
     vocab, size = (int(n) for n in table.weight.shape)
-    if getattr(projection, "weight", None) is table.weight and {embed, head} & set(read):
+    read = {*read, *(path for path, one in ((embed, table), (head, projection)) if changed(one))}
+    if getattr(projection, "weight", None) is table.weight and {embed, head} & read:
         read = {embed, head}  # they are one
     try:
         scale = row_scale(twin.get_input_embeddings(), vocab)

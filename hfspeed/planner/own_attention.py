@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from hfspeed.graph.exact import Exact
@@ -38,15 +40,13 @@ def differs(small: Study) -> Refusal | None:
                 theirs = model(**prompt(model, TOKENS)).logits
             except AUTHOR_ERRORS:
                 continue  # it has no eager attention to compare with
-            gaps, sizes = (theirs.double() - ours.double()).abs(), theirs.double().abs()
             coarse = dtype is torch.bfloat16
-            least = gaps.flatten(0, -2).mean(-1).quantile(0.25)
-            apart = float(least / sizes.mean() if coarse else gaps.max() / sizes.max())
-            if not apart <= (COARSE if coarse else BOUND):
-                name = str(dtype).removeprefix("torch.")
-                found = f"with its own {attention} attention, in {name}, the model answers otherwise, by {apart:.1e}"
-                help_ = "hand everything attention needs (scaling, sliding_window, …) to the interface by keyword"
-                return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(model).__name__, help=help_)
+            if (apart := _apart(theirs, ours, coarse)) <= (COARSE if coarse else BOUND):
+                continue
+            name = str(dtype).removeprefix("torch.")
+            found = f"with its own {attention} attention, in {name}, the model answers otherwise, by {apart:.1e}"
+            help_ = "hand everything attention needs (scaling, sliding_window, …) to the interface by keyword"
+            return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(model).__name__, help=help_)
     return None
 
 
@@ -64,3 +64,13 @@ def _unreached(small: Study) -> Refusal | None:
     except AUTHOR_ERRORS:
         return None
     return None
+
+
+def _apart(theirs: torch.Tensor, ours: torch.Tensor, coarse: bool) -> float:
+    """How far logits are apart; infinite if that cannot be said. Equal infinities are equal."""
+    alike = theirs.isinf() & (theirs == ours)
+    theirs, ours = theirs.double().masked_fill(alike, 0.0), ours.double().masked_fill(alike, 0.0)
+    gaps, sizes = (theirs - ours).abs(), theirs.abs()
+    least = gaps.flatten(0, -2).mean(-1).quantile(0.25)
+    apart = float(least / sizes.mean() if coarse else gaps.max() / sizes.max())
+    return apart if math.isfinite(apart) else math.inf

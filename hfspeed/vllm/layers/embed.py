@@ -19,12 +19,12 @@ class ScaledEmbedding(VocabParallelEmbedding):
 
     def __init__(self, *settings: Any, scale: float, **more: Any) -> None:
         super().__init__(*settings, **more)
-        self.scale = torch.tensor(scale, dtype=self.params_dtype).item()
+        self.row_scale = torch.tensor(scale, dtype=self.params_dtype).item()
 
     def forward(self, input_: torch.Tensor) -> torch.Tensor:
         """``[tokens]`` to ``[tokens, size]``."""
         out: torch.Tensor = super().forward(input_)
-        return out * self.scale
+        return out * self.row_scale
 
 
 def embed(op: Embed, site: Site) -> None:

@@ -175,9 +175,9 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
 
     def _project(self, hidden: torch.Tensor) -> torch.Tensor:
         head = self._head()
-        rows = hidden.flatten(0, 1)
+        rows = hidden.flatten(0, -2)  # a wrapper may ask for several logits of a token
         logits: torch.Tensor = self.logits_processor(head, rows, getattr(head, "bias", None))
-        return logits.view(*hidden.shape[:2], -1)
+        return logits.reshape(*hidden.shape[:-1], logits.shape[-1])
 
 
 load_compiled(TransformersForCausalLM)
