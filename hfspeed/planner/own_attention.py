@@ -7,6 +7,7 @@ import math
 import torch
 
 from hfspeed.graph.exact import Exact
+from hfspeed.graph.nodes import is_attention
 from hfspeed.graph.record import record
 from hfspeed.pattern.unreached import vetted_weights
 from hfspeed.planner.asked import own
@@ -24,13 +25,15 @@ COARSE = 0.15
 """The same in bfloat16, for the quarter of the tokens that differ least: there rounding makes some hundredths,
 while a router that chooses otherwise moves other tokens far."""
 
+MORE = ("softcap", "s_aux")
+
 
 def differs(small: Study) -> Refusal | None:
     """A refusal if the small model answers otherwise with its own eager attention and masks, in three precisions."""
     if no := _unreached(small):
         return no
     asked = [("eager", dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16)]
-    asked += [("sdpa", torch.float64)] if getattr(small.model, "_supports_sdpa", False) else []
+    asked += [("sdpa", torch.float64)] if getattr(small.model, "_supports_sdpa", False) and not _more(small) else []
     with torch.no_grad():
         ours = small.model(**prompt(small.model, TOKENS)).logits
         for attention, dtype in asked:
@@ -48,6 +51,13 @@ def differs(small: Study) -> Refusal | None:
             help_ = "hand everything attention needs (scaling, sliding_window, …) to the interface by keyword"
             return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(model).__name__, help=help_)
     return None
+
+
+def _more(small: Study) -> bool:
+    """Whether attention is told what the usual kernel of torch has no word for; eager attention alone does it then."""
+    every = [*small.recording.calls.values(), *(one for calls in small.recording.again.values() for one in calls)]
+    told = (node.kwargs.get(name) for call in every for node in call.graph.nodes if is_attention(node) for name in MORE)
+    return any(value is not None for value in told)
 
 
 def _unreached(small: Study) -> Refusal | None:

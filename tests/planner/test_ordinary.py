@@ -76,6 +76,17 @@ def test_a_learned_scale_goes_to_the_query(scale: str, tmp_path: Path) -> None:
     assert "decoder.blocks.0.mixer.warmth" in {op.path for op in plan.ops if isinstance(op, Keep)}
 
 
+def test_scores_that_only_eager_attention_caps(tmp_path: Path) -> None:
+    """transformers' own sdpa leaves the cap out; that is no answer of the author's."""
+    scores = '    scores = torch.einsum("bhqd,bhkd->bhqk", query, key) * scaling\n'
+    changes = [
+        (SCALED, f"{SCALED}, softcap=0.5"),
+        ("attention_mask, scaling, **kwargs", "attention_mask, scaling, softcap=None, **kwargs"),
+        (scores, f"{scores}    scores = torch.tanh(scores / softcap) * softcap\n"),
+    ]
+    assert {op.softcap for op in decide(mutant(tmp_path, *changes)).ops if isinstance(op, Attention)} == {0.5}
+
+
 def test_a_loop_that_does_more_in_late_layers(tmp_path: Path) -> None:
     """The small model has all layers then."""
     loop = ALL.format("stream + 0.5 * stream.roll(1, -1)")
