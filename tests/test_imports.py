@@ -32,7 +32,7 @@ ALLOWED = {
     "vllm": ("vllm/",),
     "transformers": (
         "vllm/",
-        *(f"planner/{name}.py" for name in ("load", "shrink", "wrapper", "build", "checkpoint", "conversion")),
+        *(f"planner/{name}.py" for name in ("load", "shrink", "wrapper", "build", "checkpoint", "conversion", "spans")),
     ),
 }
 

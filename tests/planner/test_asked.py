@@ -97,8 +97,8 @@ REFUSED: dict[str, tuple[str, Reason, list[tuple[str, str]]]] = {
         ],
     ),
     "a token that no prompt of the proof has": (
-        "`any` takes all tokens of a row together",
-        Reason.VALUE_VARIES,
+        "gives a token what was made of other tokens' ids",
+        Reason.NUMBERS_DIFFER,
         [(LOOP, f"        stream = stream * (1 + (input_ids > 90).any().to(stream.dtype))\n{LOOP}")],
     ),
     "a value that random weights never reach": (

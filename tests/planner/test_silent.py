@@ -30,10 +30,6 @@ SILENT: dict[str, list[tuple[str, str]]] = {
         ("scaling=size**-0.5, **kwargs)", "scaling=None, **kwargs)"),
         ("query, key) * scaling", "query, key) * (scaling or 0.1)"),
     ],
-    "a window that only the mask has": [
-        ("import create_causal_mask", "import create_sliding_window_causal_mask as create_causal_mask"),
-        (INIT, "        config.sliding_window = 8\n" + INIT),
-    ],
     "a bias that only the mask has": [
         (LOOP, f"        if mask is not None:\n            mask = mask - 0.2 * {DISTANCE}\n{LOOP}")
     ],
