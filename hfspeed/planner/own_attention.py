@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from unittest.mock import patch
 
 import torch
 
 from hfspeed.graph.exact import Exact
-from hfspeed.graph.nodes import is_attention
 from hfspeed.graph.record import record
 from hfspeed.pattern.unreached import vetted_weights
 from hfspeed.planner.asked import own
-from hfspeed.planner.build import eager
+from hfspeed.planner.build import dispatch, eager
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.study import Study, prompt
+from hfspeed.planner.witness import distance
 from hfspeed.refusal import Reason, Refusal, Refused
 
+USUAL = "sdpa"
+"""The attention that transformers takes where nobody asks for one."""
 TOKENS, SHORT = 40, 9
 """How many tokens are compared, and in how many operations are looked at."""
 BOUND = 1e-3
@@ -25,20 +28,17 @@ COARSE = 0.15
 """The same in bfloat16, for the quarter of the tokens that differ least: there rounding makes some hundredths,
 while a router that chooses otherwise moves other tokens far."""
 
-MORE = ("softcap", "s_aux")
-
 
 def differs(small: Study) -> Refusal | None:
     """A refusal if the small model answers otherwise with its own eager attention and masks, in three precisions."""
     if no := _unreached(small):
         return no
-    asked = [("eager", dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16)]
-    asked += [("sdpa", torch.float64)] if getattr(small.model, "_supports_sdpa", False) and not _more(small) else []
     with torch.no_grad():
         ours = small.model(**prompt(small.model, TOKENS)).logits
-        for attention, dtype in asked:
+        if by_name := _by_name(small, ours):
+            return by_name
+        for dtype in (torch.float64, torch.float32, torch.bfloat16):
             model = in_dtype(own(small), dtype)
-            eager(model, attention)
             try:
                 theirs = model(**prompt(model, TOKENS)).logits
             except AUTHOR_ERRORS:
@@ -47,17 +47,10 @@ def differs(small: Study) -> Refusal | None:
             if (apart := _apart(theirs, ours, coarse)) <= (COARSE if coarse else BOUND):
                 continue
             name = str(dtype).removeprefix("torch.")
-            found = f"with its own {attention} attention, in {name}, the model answers otherwise, by {apart:.1e}"
+            found = f"with its own eager attention, in {name}, the model answers otherwise, by {apart:.1e}"
             help_ = "hand everything attention needs (scaling, sliding_window, …) to the interface by keyword"
             return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(model).__name__, help=help_)
     return None
-
-
-def _more(small: Study) -> bool:
-    """Whether attention is told what the usual kernel of torch has no word for; eager attention alone does it then."""
-    every = [*small.recording.calls.values(), *(one for calls in small.recording.again.values() for one in calls)]
-    told = (node.kwargs.get(name) for call in every for node in call.graph.nodes if is_attention(node) for name in MORE)
-    return any(value is not None for value in told)
 
 
 def _unreached(small: Study) -> Refusal | None:
@@ -84,3 +77,27 @@ def _apart(theirs: torch.Tensor, ours: torch.Tensor, coarse: bool) -> float:
     least = gaps.flatten(0, -2).mean(-1).quantile(0.25)
     apart = float(least / sizes.mean() if coarse else gaps.max() / sizes.max())
     return apart if math.isfinite(apart) else math.inf
+
+
+def _by_name(small: Study, ours: torch.Tensor) -> Refusal | None:
+    """A refusal if the author's code asks whether its attention is called as transformers calls it by default.
+
+    Our attention takes that name for once, so that nothing but the name differs.
+    """
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    model = own(small)
+    eager(model, USUAL)
+    attends = patch.dict(ALL_ATTENTION_FUNCTIONS._global_mapping, {USUAL: dispatch})
+    masks = patch.dict(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, {USUAL: lambda *_, **__: None})
+    try:
+        with attends, masks:
+            theirs = model(**prompt(model, TOKENS)).logits
+    except AUTHOR_ERRORS:
+        return None
+    if (apart := distance(ours, theirs)) <= BOUND:
+        return None
+    found = f"it answers otherwise, by {apart:.1e}, where its attention is called `{USUAL}`, as it is by default"
+    help_ = "let no number depend on `_attn_implementation`"
+    return Refusal("attention", Reason.VALUE_VARIES, found, type(model).__name__, help=help_)

@@ -64,5 +64,5 @@ def test_a_branch_on_the_usual_attention(tmp_path: Path) -> None:
     """Authors load a model without saying which attention; transformers takes its own then, not the eager one."""
     line = "        query = turned(query, positions, self.config.theta)\n"
     usual = f'{line}        if self.config._attn_implementation == "sdpa":\n            query = query * 1.5\n'
-    with pytest.raises(RefusedError, match="with its own sdpa attention"):
+    with pytest.raises(RefusedError, match="where its attention is called `sdpa`"):
         decide(mutant(tmp_path, (line, usual)))
