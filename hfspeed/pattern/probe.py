@@ -112,21 +112,23 @@ def probe_rms_norm(module: nn.Module, rank: int, size: int) -> _Verdict:
     )
     if not worst < 1e-5:
         raise CannotProbe(f"it differs from a root-mean-square norm by {worst:.2g}")
-    _in_bfloat16(materialised(module, torch.bfloat16), x, eps, kind)
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        _in_dtype(materialised(module, dtype), x, eps, kind, dtype)
     return eps, kind, worst  # type: ignore[return-value]
 
 
-def _in_bfloat16(twin: nn.Module, x: torch.Tensor, eps: float, kind: str) -> None:
+def _in_dtype(twin: nn.Module, x: torch.Tensor, eps: float, kind: str, dtype: torch.dtype) -> None:
     """What the dtype decides must not differ: some read epsilon off it, some give another dtype than they take."""
     scale = math.sqrt(eps) if eps > 0 else 1e-3
-    given = (x * scale).bfloat16()
+    given = (x * (max(scale, 1e-2) if dtype is torch.float16 else scale)).to(dtype)  # smaller squares are 0 there
+    name = str(dtype).removeprefix("torch.")
     y = run(twin, given)
     if y.dtype is not given.dtype:
-        raise CannotProbe(f"it gives {str(y.dtype).removeprefix('torch.')} for bfloat16")
+        raise CannotProbe(f"it gives {str(y.dtype).removeprefix('torch.')} for {name}")
     factor = {"plain": 0, "one_plus": 1}[kind] + next(twin.parameters()).double() if kind != "none" else torch.ones(())
     wanted = given.double() / (given.double().pow(2).mean(-1, keepdim=True) + eps).sqrt() * factor
     if not (error := _error(y, wanted)) < 0.05:
-        raise CannotProbe(f"its epsilon depends on the dtype: in bfloat16 it is off by {error:.2g}")
+        raise CannotProbe(f"its epsilon depends on the dtype: in {name} it is off by {error:.2g}")
 
 
 def _same_shape(y: torch.Tensor, x: torch.Tensor) -> None:

@@ -14,6 +14,7 @@ from hfspeed.errors import PlanError, RefusedError, SubjectError
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, History, Plan, Proof, Recurrence, laws
 from hfspeed.planner.asked import from_cache
+from hfspeed.planner.baked import baked
 from hfspeed.planner.beside import beside
 from hfspeed.planner.blame import blamed
 from hfspeed.planner.causal import begun
@@ -77,7 +78,7 @@ def _decide(subject: Subject, built: Any) -> Plan:
     if reduced := reductions(small, proven) or crowds(small) or rows.rest(proven) or asked_of_process(small):
         raise RefusedError(subject.name, reduced)
     plan = _covered(full, verdicts, proven)
-    if lost := unproven(full, plan, proofs) or beside(plan, full.model):
+    if lost := unproven(full, plan, proofs) or beside(plan, full.model) or baked(small, proven):
         raise RefusedError(subject.name, lost)
     cached = from_cache(small)
     told = (*verdicts_told(proven), *disagreements(full.model, plan), *rounds(small), *((cached,) if cached else ()))
