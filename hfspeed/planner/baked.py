@@ -21,8 +21,8 @@ from hfspeed.refusal import Reason, Refusal
 
 SERVED: Final = (torch.float32, torch.bfloat16, torch.float16)
 """What is served in."""
-BEYOND: Final = 1e30
-"""What is larger says only that something is hidden."""
+BEYOND: Final = 1e4
+"""What is larger, as the largest number of a dtype is, says only that something is hidden."""
 _HELP = "take the same numbers in every dtype, by name in the configuration"
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from hfspeed.errors import RefusedError
-from hfspeed.plan import Norm
+from hfspeed.plan import Attention, Norm
 from hfspeed.planner.decide import decide
 
 sys.path.insert(0, str(Path(__file__).parent))
 from mutants import mutant
+from test_unreached import CALL, HAND, MASKED
 
 NORM = "self.epsilon)"
 GATED = "        opened = F.silu(opened)\n", "        opened = self.curve(opened)\n"
@@ -35,3 +36,10 @@ def test_an_activation_that_hangs_on_the_dtype_is_refused_at_its_line(tmp_path: 
     assert "takes other numbers in bfloat16" in first.found
     assert first.place is not None
     assert Path(first.place.file).read_text().splitlines()[first.place.line - 1] == LINE
+
+
+def test_the_least_number_of_a_dtype_is_no_such_number(tmp_path: Path) -> None:
+    least = HAND.replace("-1e9", "torch.finfo(query.dtype).min")
+    hand = least.replace("device=key.device).masked", "dtype=key.dtype).masked")
+    plan = decide(mutant(tmp_path, (CALL, hand), MASKED))
+    assert [op.measured for op in plan.ops if isinstance(op, Attention)] == [True, True]
