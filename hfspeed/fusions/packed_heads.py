@@ -74,6 +74,11 @@ class PackedHeads(Fusion):
             after=_ONE_LINE + "v, k, q = (value, key, query)",
         ),
         Example(
+            f"q, k, v = (one.unflatten(-1, (-1, 8)).transpose(1, 2) for one in {_SPLIT.partition('= ')[2]})\n" + _HEADS,
+            widths=_WIDTHS,
+            after="for one in self.qkv(x).split(self.qkv_sizes, dim=-1))",
+        ),
+        Example(
             _STACKED + _HEADS,
             widths={"qkv": 96, "o": 16},
             after=_ONE_LINE + f"q, k, v = (query.{_BY_HEAD.format(0)}, key.{_BY_HEAD.format(1)}, value.unflatten(",

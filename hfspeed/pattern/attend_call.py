@@ -151,10 +151,10 @@ def _root(tree: ast.FunctionDef, value: ast.expr) -> str | None:
     for _ in range(20):
         match value:
             case ast.Name(id=name):
-                before = [s for s in _assigned(tree, name) if (s.end_lineno or 0) < value.lineno]
+                before = [given for last, given in _assigned(tree, name) if last < value.lineno]
                 if not before:
                     return name if name in parameters else None
-                value = before[-1].value
+                value = before[-1]
             case ast.Call(func=ast.Attribute(value=ast.Name(id=module)), args=[first, *_]) if module not in local:
                 value = first
             case ast.Call(func=ast.Attribute(value=receiver)):
@@ -170,12 +170,21 @@ def _root(tree: ast.FunctionDef, value: ast.expr) -> str | None:
     return None
 
 
-def _assigned(tree: ast.FunctionDef, name: str) -> Iterator[ast.Assign]:
+def _assigned(tree: ast.FunctionDef, name: str) -> Iterator[tuple[int, ast.expr]]:
+    """The last line of each assignment to ``name``, alone or side by side with others, and what it is given there."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target = node.targets[0]
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        targets, values = _side_by_side(node.targets[0]), _side_by_side(node.value)
+        if len(targets) != len(values):
+            targets, values = [node.targets[0]], [node.value]
+        for target, value in zip(targets, values, strict=True):
             if isinstance(target, ast.Name) and target.id == name:
-                yield node
+                yield node.end_lineno or 0, value
+
+
+def _side_by_side(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
 
 
 def _helper(one: Written, told: str) -> Refused:

@@ -206,7 +206,7 @@ def _dead(work: _Work, gone: list[ast.expr]) -> list[ast.stmt]:
 
 def _in_order(work: _Work, first: ast.stmt, replaced: list[ast.expr]) -> None:
     """Nothing is called in the statement of the packed call before it: the merged line goes in front of that."""
-    inside = [work.call, *replaced]
+    inside = [work.call, *replaced, *_made_later(first, work.call)]
     start = work.site.recovered.offsets(work.call)[0]
     for node in ast.walk(first):
         early = isinstance(node, ast.Call | ast.NamedExpr) and work.site.recovered.offsets(node)[1] <= start
@@ -214,6 +214,13 @@ def _in_order(work: _Work, first: ast.stmt, replaced: list[ast.expr]) -> None:
             raise work.refuse(Reason.NOT_A_PLAIN_CALL, "something is called before the projection in its line", node)
     if isinstance(first, ast.While | ast.For) or not isinstance(first, ast.Assign | ast.AnnAssign | ast.Return):
         raise work.refuse(Reason.NOT_A_PLAIN_CALL, "the projection is not called in an assignment", first)
+
+
+def _made_later(first: ast.stmt, call: ast.Call) -> list[ast.expr]:
+    """What a comprehension makes of each piece of what is cut: it stands before the call, and runs behind it."""
+    kinds = (ast.GeneratorExp, ast.ListComp)
+    around = [one for one in ast.walk(first) if isinstance(one, kinds) and call in ast.walk(one.generators[0].iter)]
+    return [one.elt for one in around]
 
 
 def _elsewhere(work: _Work) -> list[Change]:

@@ -38,13 +38,16 @@ def replay(
     """
     known: dict[fx.Node, Any] = {node: value.clone() for node, value in given.items()}
     needed = ancestors(wanted, given)
+    moving = {node for node in needed if moves(node, given)}
+    # what nobody who moves reads need not have a value: a call that gives several is read part by part
+    read = {one for node in moving if node not in known for one in node.all_input_nodes} | {wanted}
     with torch.no_grad(), Exact(), torch.device("cpu"):
         for node in wanted.graph.nodes:
             if node not in needed or node in known:
                 continue
-            if moves(node, given):
+            if node in moving:
                 known[node] = _run(node, known, instead or {})
-            else:
+            elif node in read:
                 known[node] = side(node)
     return known[wanted]  # type: ignore[no-any-return]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -20,6 +20,7 @@ from hfspeed.planner.build import build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import BOUNDS, arithmetic
 from hfspeed.planner.study import TOKENS, TRIED, Study, prompt
+from hfspeed.planner.tables import tables
 from hfspeed.planner.ways import line, other_ways
 from hfspeed.planner.witness import distance
 from hfspeed.refusal import Reason, Refusal
@@ -91,11 +92,13 @@ def _on_meta(small: Study, same: Callable[[], bool]) -> tuple[LongRows, bool]:
         middle, long = seen(RUN), seen(LONG)
     except AUTHOR_ERRORS:
         return LongRows(), False  # a forward that does not take long rows says so when it is served
-    if differing := _differing(short, long):
-        bad = _differing(middle, long) or not same()
+    limited = {op.path for op in tables(small) if op.limit}  # all of its rows are given, and no more are served
+    if differing := _differing(short, long, limited):
+        bad = _differing(middle, long, limited) or not same()
         told = "runs other operations than on a short one, and computes something else"
         return LongRows(_told(told, differing) if bad else ()), False
-    early, late = _numbers(short, middle), _numbers(middle, long)
+    pairs = (short, middle), (middle, long)
+    early, late = ({step for step in _numbers(*pair) if step[0] not in limited} for pair in pairs)
     changed = _at(long, late - early) or (_at(middle, early) if early and not same() else ())
     return LongRows(numbers=_told("computes with other numbers than on a short one", changed)), False
 
@@ -142,8 +145,10 @@ def _count(recording: Recording) -> int:
     return sum(len(call.graph.nodes) for call in recording.calls.values())
 
 
-def _differing(one: Recording, other: Recording) -> tuple[Refusal, ...]:
-    return other_ways(one, other, layers=False) or other_ways(other, one, layers=False)
+def _differing(one: Recording, other: Recording, but: Collection[str]) -> tuple[Refusal, ...]:
+    """One refusal for each class that runs other operations in one of two rows, ``but`` modules at some paths."""
+    found = other_ways(one, other, layers=False) or other_ways(other, one, layers=False)
+    return tuple(no for no in found if no.module not in but)
 
 
 def _same(small: Study) -> bool:

@@ -48,24 +48,34 @@ def wrapper(
     keywords = tuple(name for name in _PASSED if name in parameters)
     keywords += (NAME,) if counted else ()
     call = recording.calls[base]
-    bare = _is_bare(model, call.output)
+    bare = _is_bare(model, call.output, model.get_submodule(head))
     shape, given = (next(tensors(value)).shape for value in (call.output, (call.args, call.kwargs)))
     turned = len(shape) > 2 and len(given) > 1 and shape[:2] == (given[1], given[0]) and given[0] != given[1]
     after = _after(recording.calls[""].graph, head)
     return Wrapper(base, keywords, head, after, interface, first_position, bare, limit, turned)
 
 
-def _is_bare(model: Any, output: Any) -> bool:
+def _is_bare(model: Any, output: Any, head: nn.Module) -> bool:
     """Whether a base model gave the hidden states themselves; what holds none cannot be served."""
-    if isinstance(output, torch.Tensor):
-        return True
-    if isinstance(output, (tuple, ModelOutput)) and len(output) and isinstance(output[0], torch.Tensor):
-        return False
+    bare = isinstance(output, torch.Tensor)
+    first = output if bare else None
+    if isinstance(output, (tuple, ModelOutput)) and len(output):
+        first = output[0]
+    if isinstance(first, torch.Tensor) and not _is_scores(first, head):
+        return bare
     raise SubjectError(
         f"{inspect.getfile(type(model))}: the module that {type(model).__name__} calls gives a {type(output).__name__} "
         "without hidden states; let it return them, as a tensor, as the first of a tuple or as `last_hidden_state`, "
         "and compute logits in the class that calls it"
     )
+
+
+def _is_scores(found: torch.Tensor, head: nn.Module) -> bool:
+    """Whether it is as wide as what the output projection gives, and not as what it takes."""
+    weight = getattr(head, "weight", None)
+    if not isinstance(weight, torch.Tensor) or weight.ndim != 2 or weight.shape[0] == weight.shape[1]:
+        return False
+    return bool(found.shape[-1] == weight.shape[0])
 
 
 def base_of(model: Any, recording: Recording) -> str:

@@ -1,4 +1,4 @@
-"""Attention as authors of own models write it: in a function of the file, as the library's files have it."""
+"""Attention as authors of own models write it: in a function of the file, which is told the module."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from torch.nn import functional
 MASK = torch.ones(6, 6, dtype=torch.bool).tril()
 
 
-def repeat_kv(states: torch.Tensor, times: int) -> torch.Tensor:
-    batch, heads, tokens, size = states.shape
-    return states[:, :, None].expand(batch, heads, times, tokens, size).reshape(batch, heads * times, tokens, size)
+def for_each_query(heads: torch.Tensor, times: int) -> torch.Tensor:
+    wide = heads.unsqueeze(2).expand(-1, -1, times, -1, -1)
+    return wide.reshape(heads.shape[0], -1, *heads.shape[2:])
 
 
 def attend(module: nn.Module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
-    key_states = repeat_kv(key, module.groups)
-    value_states = repeat_kv(value, module.groups)
-    weights = torch.matmul(query, key_states.transpose(2, 3)) * scaling
+    keys, values = for_each_query(key, module.groups), for_each_query(value, module.groups)
+    scores = torch.einsum("bhqd,bhkd->bhqk", query, keys) * scaling
     if attention_mask is not None:
-        weights = weights.masked_fill(~attention_mask, torch.finfo(weights.dtype).min)
-    weights = functional.softmax(weights, dim=-1, dtype=torch.float32).to(query.dtype)
-    weights = functional.dropout(weights, p=dropout, training=module.training)
-    output = torch.matmul(weights, value_states)
-    return output.transpose(1, 2).contiguous(), weights
+        scores = torch.where(attention_mask, scores, torch.finfo(scores.dtype).min)
+    weights = scores.softmax(-1, dtype=torch.float32).type_as(value)
+    weights = functional.dropout(weights, dropout, module.training)
+    return torch.einsum("bhqk,bhkd->bqhd", weights, values), weights
 
 
 def plain(q, k, v, mask):

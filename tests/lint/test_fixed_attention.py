@@ -28,8 +28,8 @@ from torch import nn
 from transformers.modeling_utils import PreTrainedModel
 
 
-def repeat_kv(x, times):
-    return x if times == 1 else x[:, :, None].expand(-1, -1, times, -1, -1).flatten(1, 2)
+def repeated(heads, times):
+    return heads if times == 1 else heads.repeat_interleave(times, dim=1)
 
 
 class Attention(nn.Module):
@@ -47,51 +47,51 @@ class Attention(nn.Module):
         self.table = nn.Parameter(torch.randn(4, 1, 1))
         self.register_buffer("bias", torch.tril(torch.ones(64, 64, dtype=torch.bool))[None, None], persistent=False)
 
-    def forward(self, hidden_states, attention_mask=None, past_key_values=None):
-        bsz, q_len, _ = hidden_states.shape
-        query_states = self.q_proj(hidden_states).view(bsz, q_len, -1, 8).transpose(1, 2)
-        key_states = self.k_proj(hidden_states).view(bsz, q_len, -1, 8).transpose(1, 2)
-        value_states = self.v_proj(hidden_states).view(bsz, q_len, -1, 8).transpose(1, 2)
+    def forward(self, x, attention_mask=None, past_key_values=None):
+        tokens = x.shape[1]
+        query = self.q_proj(x).unflatten(-1, (-1, 8)).transpose(1, 2)
+        key = self.k_proj(x).unflatten(-1, (-1, 8)).transpose(1, 2)
+        value = self.v_proj(x).unflatten(-1, (-1, 8)).transpose(1, 2)
 {attention}
-        attn_output = attn_output.transpose(1, 2).reshape(bsz, q_len, -1)
-        return self.o_proj(attn_output), attn_weights
+        mixed = mixed.transpose(1, 2).flatten(2)
+        return self.o_proj(mixed), weights
 """
 GROUPED = """
-key_states = repeat_kv(key_states, self.num_key_value_groups)
-value_states = repeat_kv(value_states, self.num_key_value_groups)
+key = repeated(key, self.num_key_value_groups)
+value = repeated(value, self.num_key_value_groups)
 
-attn_weights = torch.matmul(query_states, key_states.transpose(2, 3)) / math.sqrt(self.head_dim)
-if attn_weights.size() != (bsz, 4, q_len, q_len):
-    raise ValueError("wrong shape")
+weights = torch.matmul(query, key.mT) / math.sqrt(self.head_dim)
+if weights.shape[-2:] != (tokens, tokens):
+    raise ValueError("keys of another length")
 # the mask, as long as the keys are
 if attention_mask is not None:
-    attn_weights = attn_weights + attention_mask[:, :, :, : key_states.shape[-2]]
-attn_weights = nn.functional.softmax(attn_weights, dim=-1, dtype=torch.float32).to(query_states.dtype)
-attn_weights = nn.functional.dropout(attn_weights, p=self.dropout, training=self.training)
-attn_output = torch.matmul(attn_weights, value_states)
+    weights = weights + attention_mask[..., : key.size(2)]
+weights = torch.softmax(weights, -1, dtype=torch.float32).type_as(value)
+weights = F.dropout(weights, self.dropout, self.training)
+mixed = torch.matmul(weights, value)
 """
 BUFFER = """
-query_length, key_length = query_states.size(-2), key_states.size(-2)
-attn_weights = query_states @ key_states.mT
+query_length, key_length = query.size(-2), key.size(-2)
+weights = query @ key.mT
 causal = self.bias[:, :, key_length - query_length : key_length, :key_length]
-attn_weights = torch.where(causal, attn_weights, torch.finfo(attn_weights.dtype).min)
-attn_weights *= self.scaling
-attn_weights = self.attn_dropout(attn_weights.softmax(-1))
-attn_output = attn_weights @ value_states
+weights = torch.where(causal, weights, torch.finfo(weights.dtype).min)
+weights *= self.scaling
+weights = self.attn_dropout(weights.softmax(-1))
+mixed = weights @ value
 """
 INLINE = """
-scores = torch.matmul(query_states / 3.0, key_states.transpose(-1, -2))
-scores = scores.masked_fill(~self.bias[:, :, :q_len, :q_len], -1e9)
-attn_weights = None
-attn_output = torch.matmul(F.softmax(scores.float(), dim=-1).type_as(query_states), value_states)
+scores = torch.matmul(query / 3.0, key.transpose(-1, -2))
+scores = scores.masked_fill(~self.bias[:, :, :tokens, :tokens], -1e9)
+weights = None
+mixed = torch.matmul(F.softmax(scores.float(), dim=-1).type_as(query), value)
 """
 KERNEL = """
-attn_weights = None
-attn_output = F.scaled_dot_product_attention(
-    query_states, key_states, value_states, is_causal=True, scale=0.3
+weights = None
+mixed = F.scaled_dot_product_attention(
+    query, key, value, is_causal=True, scale=0.3
 )
 """
-TABLE = BUFFER.replace("attn_weights *= self.scaling\n", "attn_weights = attn_weights + self.table\n")
+TABLE = BUFFER.replace("weights *= self.scaling\n", "weights = weights + self.table\n")
 WINDOW = BUFFER.replace("torch.where(causal,", "torch.where(causal & (self.table > 0),")
 
 
@@ -126,7 +126,7 @@ def answer(file: Path, implementation: str, mask: Any) -> Any:
         (GROUPED, 16, "1.0 / math.sqrt(self.head_dim)", True),
         (BUFFER, 32, "self.scaling", False),
         (INLINE, 32, None, False),  # the mask of the length of the prompt is a value of the forward
-        (INLINE.replace("q_len", "64").replace("[:, :, :64, :64]", ""), 32, None, False),
+        (INLINE.replace("tokens", "64").replace("[:, :, :64, :64]", ""), 32, None, False),
         (KERNEL, 32, "0.3", False),
     ],
 )

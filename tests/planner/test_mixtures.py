@@ -43,7 +43,7 @@ def test_a_loop_over_a_list_becomes_one_call() -> None:
 def test_a_mask_is_no_longer_made() -> None:
     plan = planned(listed.ByMaskForCausalLM)
     (forward,) = [forward for forward in plan.forwards if forward.base == "ByMask"]
-    assert "self.experts(hidden_states, selected_experts, routing_weights)" in forward.text
+    assert "self.experts(flow, chosen, share)" in forward.text
     assert "one_hot" not in forward.text
     assert "nonzero" not in forward.text
     laws.verify(plan, ranks=2, proven=True)
@@ -52,7 +52,7 @@ def test_a_mask_is_no_longer_made() -> None:
 def test_a_method_that_sorts_tokens_is_no_longer_called() -> None:
     plan = planned(listed.SortedForCausalLM)
     (forward,) = [forward for forward in plan.forwards if forward.base == "Sorted"]
-    assert "self.experts(hidden_states, topk_idx, topk_weight).view(*orig_shape)" in forward.text
+    assert "self.experts(flow.flatten(0, -2), chosen, share).reshape(flow.shape)" in forward.text
     assert any(isinstance(op, Experts) and op.apart for op in plan.ops)
     assert any(isinstance(op, Keep) and op.path.endswith("feed.gate") for op in plan.ops)
 

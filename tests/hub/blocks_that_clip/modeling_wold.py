@@ -1,177 +1,148 @@
 """A model inside the model, its parts in a dictionary; norms without weights, clipped projections, a tied table for a head."""
 
-import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from .configuration_wold import WoldConfig
 
 
-@dataclass
-class WoldOutput:
-    logits: torch.Tensor
-    attn_key_values: list | None = None
-    hidden_states: tuple | None = None
+class Found(NamedTuple):
+    """What the inner model gives: its scores, and keys and values of each block if they were asked for."""
+
+    scores: torch.Tensor
+    kept: list | None
 
 
-class BufferCache(dict):
-    """Buffers that are no state of any module."""
+class BareNorm(nn.Module):
+    """Nothing to learn."""
 
-
-class LayerNorm(nn.Module):
-    """No weight and no bias."""
-
-    def __init__(self, size):
+    def __init__(self, *shape):
         super().__init__()
-        self.normalized_shape = (size,)
+        self.shape = shape
 
     def forward(self, x):
-        return F.layer_norm(x, self.normalized_shape, weight=None, bias=None, eps=1e-5)
+        return functional.layer_norm(x, self.shape)
 
 
-class SwiGLU(nn.Module):
+class Gated(nn.Module):
+    """The gate is the second half of what comes."""
+
+    narrower = 2
+
     def forward(self, x):
-        x, gate = x.chunk(2, dim=-1)
-        return F.silu(gate) * x
-
-    @property
-    def output_multiplier(self):
-        return 0.5
+        up, gate = x.tensor_split(self.narrower, dim=-1)
+        return up * functional.silu(gate)
 
 
-class RotaryEmbedding(nn.Module):
-    def __init__(self, config, cache):
+class SharedRope(nn.Module):
+    """All blocks read and write one dictionary of tables, which is no state of any of them."""
+
+    def __init__(self, config, shared):
         super().__init__()
-        self.dim = config.d_model // config.n_heads
-        self.theta = config.rope_theta
-        self.__cache = cache
+        self.size, self.theta = config.d_model // config.n_heads, config.rope_theta
+        self.shared = shared
 
-    def get_rotary_embedding(self, seq_len, device):
-        known = self.__cache.get("rope_pos_sin")
-        if known is not None and known.shape[-2] >= seq_len and known.device == device:
-            return known[:, :, :seq_len, :], self.__cache["rope_pos_cos"][:, :, :seq_len, :]
-        inv_freq = 1.0 / (self.theta ** (torch.arange(0, self.dim, 2, device=device, dtype=torch.float) / self.dim))
-        seq = torch.arange(seq_len, device=device, dtype=torch.float)
-        freqs = torch.einsum("i , j -> i j", seq, inv_freq)
-        positions = torch.cat((freqs, freqs), dim=-1)
-        pos_sin, pos_cos = positions.sin()[None, None, :, :], positions.cos()[None, None, :, :]
-        self.__cache["rope_pos_sin"], self.__cache["rope_pos_cos"] = pos_sin, pos_cos
-        return pos_sin, pos_cos
+    def tables(self, positions, device):
+        if positions > self.shared.get("rows", 0) or self.shared["sine"].device != device:
+            channels = torch.arange(self.size, device=device) % (self.size // 2)
+            angles = torch.arange(positions, device=device)[:, None] * self.theta ** (channels * (-2.0 / self.size))
+            self.shared.update(rows=positions, sine=angles.sin(), cosine=angles.cos())
+        return self.shared["sine"][:positions], self.shared["cosine"][:positions]
 
-    def rotate_half(self, x):
-        B, nh, T, hs = x.size()
-        x = x.view(B, nh, T, 2, hs // 2)
-        x1, x2 = x.unbind(dim=-2)
-        return torch.cat((-x2, x1), dim=-1)
+    def turn(self, x, sine, cosine):
+        front, back = x.float().unflatten(-1, (2, -1)).unbind(-2)
+        across = torch.cat((-back, front), dim=-1)
+        return (across * sine + x.float() * cosine).to(x.dtype)
 
-    def apply_rotary_pos_emb(self, pos_sin, pos_cos, t):
-        return ((t * pos_cos) + (self.rotate_half(t) * pos_sin)).to(t.dtype)
-
-    def forward(self, q, k):
-        q_, k_ = q.float(), k.float()
-        query_len, key_len = q_.shape[-2], k_.shape[-2]
-        pos_sin, pos_cos = self.get_rotary_embedding(key_len, q_.device)
-        pos_sin, pos_cos = pos_sin.type_as(q_), pos_cos.type_as(q_)
-        q_ = self.apply_rotary_pos_emb(
-            pos_sin[:, :, key_len - query_len : key_len, :], pos_cos[:, :, key_len - query_len : key_len, :], q_
-        )
-        k_ = self.apply_rotary_pos_emb(pos_sin, pos_cos, k_)
-        return q_.type_as(q), k_.type_as(k)
+    def forward(self, query, key):
+        """The queries are the last of the positions that there are keys of."""
+        sine, cosine = self.tables(key.size(2), key.device)
+        latest = slice(key.size(2) - query.size(2), None)
+        return self.turn(query, sine[latest], cosine[latest]), self.turn(key, sine, cosine)
 
 
 class WoldBlock(nn.Module):
-    """Attention and MLP in one block; the projections of both lie side by side in it."""
+    """Attention and MLP in one module; what they project with lies side by side in it."""
 
-    def __init__(self, layer_id, config, cache):
+    def __init__(self, place, config, shared):
         super().__init__()
-        self.layer_id = layer_id
-        self.config = config
-        self.act = SwiGLU()
-        self.attn_norm = LayerNorm(config.d_model)
-        self.ff_norm = LayerNorm(config.d_model)
-        head_dim = config.d_model // config.n_heads
-        self.fused_dims = (config.d_model, config.n_kv_heads * head_dim, config.n_kv_heads * head_dim)
-        self.att_proj = nn.Linear(config.d_model, sum(self.fused_dims), bias=False)
-        self.attn_out = nn.Linear(config.d_model, config.d_model, bias=False)
-        self.ff_proj = nn.Linear(config.d_model, config.mlp_hidden_size, bias=False)
-        inner = int(self.act.output_multiplier * config.mlp_hidden_size)
-        self.ff_out = nn.Linear(inner, config.d_model, bias=False)
-        self.rotary_emb = RotaryEmbedding(config, cache)
+        self.place, self.config = place, config
+        self.act, self.rope = Gated(), SharedRope(config, shared)
+        self.attn_norm, self.ff_norm = BareNorm(config.d_model), BareNorm(config.d_model)
+        grouped = config.n_kv_heads * self.rope.size
+        self.widths = [config.d_model, grouped, grouped]
+        made = {
+            "att_proj": (config.d_model, sum(self.widths)), "attn_out": (config.d_model, config.d_model),
+            "ff_proj": (config.d_model, config.mlp_hidden_size),
+            "ff_out": (config.mlp_hidden_size // Gated.narrower, config.d_model),
+        }  # fmt: skip
+        for name, sizes in made.items():
+            self.add_module(name, nn.Linear(*sizes, bias=False))
 
-    def attention(self, q, k, v, layer_past=None, use_cache=False):
-        B, T, C = q.size()
-        dtype = k.dtype
-        q = q.view(B, T, self.config.n_heads, C // self.config.n_heads).transpose(1, 2)
-        k = k.view(B, T, self.config.n_kv_heads, C // self.config.n_heads).transpose(1, 2)
-        v = v.view(B, T, self.config.n_kv_heads, C // self.config.n_heads).transpose(1, 2)
-        if layer_past is not None:
-            past_key, past_value = layer_past
-            k, v = torch.cat((past_key, k), dim=-2), torch.cat((past_value, v), dim=-2)
-        present = (k, v) if use_cache else None
-        q, k = self.rotary_emb(q, k)
-        num_kv_heads, num_q_heads = k.size(1), q.size(1)
-        if num_q_heads != num_kv_heads:
-            k = k.repeat_interleave(num_q_heads // num_kv_heads, dim=1, output_size=num_q_heads)
-            v = v.repeat_interleave(num_q_heads // num_kv_heads, dim=1, output_size=num_q_heads)
-        att = F.scaled_dot_product_attention(q, k, v, dropout_p=0.0, is_causal=layer_past is None)
-        att = att.to(dtype).transpose(1, 2).contiguous().view(B, T, C)
-        return self.attn_out(att), present
+    def attend(self, query, key, value, past, use_cache):
+        query, key, value = (one.unflatten(-1, (-1, self.rope.size)).transpose(1, 2) for one in (query, key, value))
+        if past is not None:
+            key, value = torch.cat([past[0], key], 2), torch.cat([past[1], value], 2)
+        kept = (key, value) if use_cache else None
+        query, key = self.rope(query, key)
+        if self.config.n_kv_heads < self.config.n_heads:
+            times = self.config.n_heads // self.config.n_kv_heads
+            key, value = (one.repeat_interleave(times, 1) for one in (key, value))
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=past is None)
+        return self.attn_out(mixed.transpose(1, 2).flatten(2)), kept
 
-    def forward(self, x, layer_past=None, use_cache=False):
-        qkv = self.att_proj(self.attn_norm(x))
-        if self.config.clip_qkv is not None:
-            qkv.clamp_(min=-self.config.clip_qkv, max=self.config.clip_qkv)
-        q, k, v = qkv.split(self.fused_dims, dim=-1)
-        att, cache = self.attention(q, k, v, layer_past=layer_past, use_cache=use_cache)
-        x = x + att
-        og_x = x
-        x = self.ff_norm(x)
-        x = self.ff_proj(x)
-        x = self.act(x)
-        x = self.ff_out(x)
-        return og_x + x, cache
+    def forward(self, x, past=None, use_cache=False):
+        packed = self.att_proj(self.attn_norm(x))
+        clip = self.config.clip_qkv
+        if clip is not None:
+            packed.clamp_(-clip, clip)
+        mixed, kept = self.attend(*packed.split(self.widths, dim=-1), past, use_cache)
+        x = x + mixed
+        return x + self.ff_out(self.act(self.ff_proj(self.ff_norm(x)))), kept
 
 
 class Wold(nn.Module):
+    """All of it, from token ids to scores."""
+
     def __init__(self, config):
         super().__init__()
         self.config = config
-        self.__cache = BufferCache()
-        self.transformer = nn.ModuleDict(
-            {"wte": nn.Embedding(config.embedding_size, config.d_model), "ln_f": LayerNorm(config.d_model)}
-        )
-        blocks = [WoldBlock(i, config, self.__cache) for i in range(config.n_layers)]
-        self.transformer.update({"blocks": nn.ModuleList(blocks)})
+        shared = {}
+        parts = {
+            "wte": nn.Embedding(config.embedding_size, config.d_model),
+            "blocks": nn.ModuleList(WoldBlock(place, config, shared) for place in range(config.n_layers)),
+            "ln_f": BareNorm(config.d_model),
+        }
         if not config.weight_tying:
-            self.transformer.update({"ff_out": nn.Linear(config.d_model, config.embedding_size, bias=False)})
+            parts["ff_out"] = nn.Linear(config.d_model, config.embedding_size, bias=False)
+        self.transformer = nn.ModuleDict(parts)
 
-    def forward(self, input_ids, past_key_values=None, use_cache=False, last_logits_only=False):
-        x = self.transformer.wte(input_ids)
-        attn_key_values = [] if use_cache else None
-        for block_idx, block in enumerate(self.transformer.blocks):
-            layer_past = None if past_key_values is None else past_key_values[block_idx]
-            x, cache = block(x, layer_past=layer_past, use_cache=use_cache)
-            if attn_key_values is not None:
-                attn_key_values.append(cache)
-        if last_logits_only:
-            x = x[:, -1, :].unsqueeze(1)
-        x = self.transformer.ln_f(x)
-        if self.config.weight_tying:
-            logits = F.linear(x, self.transformer.wte.weight, None)
-        else:
-            logits = self.transformer.ff_out(x)
-        return WoldOutput(logits=logits.mul_(1 / math.sqrt(self.config.d_model)), attn_key_values=attn_key_values)
+    def head(self, x):
+        if not self.config.weight_tying:
+            return self.transformer["ff_out"](x)
+        return functional.linear(x, self.transformer["wte"].weight)
+
+    def forward(self, input_ids, pasts=None, use_cache=False, last_only=False):
+        x, kept = self.transformer["wte"](input_ids), []
+        for place, block in enumerate(self.transformer["blocks"]):
+            x, one = block(x, past=pasts[place] if pasts is not None else None, use_cache=use_cache)
+            kept.append(one)
+        if last_only:
+            x = x[:, -1:]
+        scores = self.head(self.transformer["ln_f"](x))
+        return Found(scores.mul_(self.config.d_model**-0.5), kept if use_cache else None)
 
 
 class WoldForCausalLM(PreTrainedModel, GenerationMixin):
+    """Hands over to the model inside, which has the head too."""
+
     config_class = WoldConfig
     base_model_prefix = "model"
-    _no_split_modules = ["WoldBlock"]
 
     def __init__(self, config):
         super().__init__(config)
@@ -179,15 +150,15 @@ class WoldForCausalLM(PreTrainedModel, GenerationMixin):
         self.post_init()
 
     def get_input_embeddings(self):
-        return self.model.transformer.wte
+        return self.model.transformer["wte"]
 
-    def set_input_embeddings(self, value):
-        self.model.transformer.wte = value
+    def set_input_embeddings(self, table):
+        self.model.transformer["wte"] = table
 
     def get_output_embeddings(self):
-        return self.model.transformer.wte if self.config.weight_tying else self.model.transformer.ff_out
+        return self.model.transformer["wte" if self.config.weight_tying else "ff_out"]
 
-    def forward(self, input_ids=None, attention_mask=None, past_key_values=None, labels=None, use_cache=None, **kwargs):
-        use_cache = bool(use_cache)
-        outputs = self.model(input_ids, past_key_values=past_key_values, use_cache=use_cache)
-        return CausalLMOutputWithPast(logits=outputs.logits, past_key_values=outputs.attn_key_values)
+    def forward(self, input_ids=None, attention_mask=None, past_key_values=None, labels=None, use_cache=None, **others):
+        found = self.model(input_ids, past_key_values, bool(use_cache))
+        loss = None if labels is None else self.loss_function(found.scores, labels, self.config.embedding_size)
+        return CausalLMOutputWithPast(loss=loss, logits=found.scores, past_key_values=found.kept)

@@ -1,63 +1,67 @@
-"""Tables of cosines and sines, cut at the number of tokens; a base that grows when a longer prompt comes."""
+"""Tables of cosines and sines, handed out up to the number of tokens and written anew for a longer text."""
 
 import torch
 from torch import nn
 
 
-class HolmRotaryEmbedding(nn.Module):
-    def __init__(self, dim, max_position_embeddings=2048, base=10000, device=None):
+class Angles(nn.Module):
+    """One row for each position, each angle twice in it."""
+
+    def __init__(self, size, longest, theta):
         super().__init__()
-        self.dim = dim
-        self.max_position_embeddings = max_position_embeddings
-        self.base = base
-        inv_freq = 1.0 / (self.base ** (torch.arange(0, self.dim, 2).float().to(device) / self.dim))
-        self.register_buffer("inv_freq", inv_freq, persistent=False)
-        self._set_cos_sin_cache(max_position_embeddings, self.inv_freq.device, torch.get_default_dtype())
+        self.size, self.longest, self.theta = size, longest, theta
+        self.rows = 0
+        self.write(longest)
 
-    def _set_cos_sin_cache(self, seq_len, device, dtype):
-        self.max_seq_len_cached = seq_len
-        t = torch.arange(self.max_seq_len_cached, device=device).to(dtype=self.inv_freq.dtype)
-        freqs = torch.einsum("i,j->ij", t, self.inv_freq)
-        emb = torch.cat((freqs, freqs), dim=-1)
-        self.register_buffer("cos_cached", emb.cos().to(dtype), persistent=False)
-        self.register_buffer("sin_cached", emb.sin().to(dtype), persistent=False)
+    def speeds(self, rows, theta=None):
+        """How far one position turns each pair of channels, in a table of that many rows."""
+        exponents = torch.arange(self.size // 2, dtype=torch.float32) * (2 / self.size)
+        return (self.theta if theta is None else theta) ** -exponents
 
-    def forward(self, x, seq_len=None):
-        if seq_len > self.max_seq_len_cached:
-            self._set_cos_sin_cache(seq_len=seq_len, device=x.device, dtype=torch.float32)
-        return self.cos_cached[:seq_len].to(dtype=x.dtype), self.sin_cached[:seq_len].to(dtype=x.dtype)
+    def steps(self, rows):
+        return torch.arange(rows, dtype=torch.float32)
 
+    def write(self, rows, device=None):
+        angles = self.steps(rows)[:, None] * self.speeds(rows)[None, :]
+        angles = angles.repeat(1, 2).to(device)
+        self.register_buffer("cosines", torch.cos(angles), persistent=False)
+        self.register_buffer("sines", torch.sin(angles), persistent=False)
+        self.rows = rows
 
-class HolmLinearScalingRotaryEmbedding(HolmRotaryEmbedding):
-    def __init__(self, dim, max_position_embeddings=2048, base=10000, device=None, scaling_factor=1.0):
-        self.scaling_factor = scaling_factor
-        super().__init__(dim, max_position_embeddings, base, device)
-
-    def _set_cos_sin_cache(self, seq_len, device, dtype):
-        self.max_seq_len_cached = seq_len
-        t = torch.arange(self.max_seq_len_cached, device=device).to(dtype=self.inv_freq.dtype)
-        t = t / self.scaling_factor
-        freqs = torch.einsum("i,j->ij", t, self.inv_freq)
-        emb = torch.cat((freqs, freqs), dim=-1)
-        self.register_buffer("cos_cached", emb.cos().to(dtype), persistent=False)
-        self.register_buffer("sin_cached", emb.sin().to(dtype), persistent=False)
+    def forward(self, like, tokens):
+        if tokens > self.rows:
+            self.write(tokens, like.device)
+        return self.cosines[:tokens].to(like.dtype), self.sines[:tokens].to(like.dtype)
 
 
-class HolmDynamicNTKScalingRotaryEmbedding(HolmRotaryEmbedding):
-    def __init__(self, dim, max_position_embeddings=2048, base=10000, device=None, scaling_factor=1.0):
-        self.scaling_factor = scaling_factor
-        super().__init__(dim, max_position_embeddings, base, device)
+class SlowerAngles(Angles):
+    """Positions are divided, so that more of them fit into what was trained."""
 
-    def _set_cos_sin_cache(self, seq_len, device, dtype):
-        self.max_seq_len_cached = seq_len
-        if seq_len > self.max_position_embeddings:
-            base = self.base * (
-                (self.scaling_factor * seq_len / self.max_position_embeddings) - (self.scaling_factor - 1)
-            ) ** (self.dim / (self.dim - 2))
-            inv_freq = 1.0 / (base ** (torch.arange(0, self.dim, 2).float().to(device) / self.dim))
-            self.register_buffer("inv_freq", inv_freq, persistent=False)
-        t = torch.arange(self.max_seq_len_cached, device=device).to(dtype=self.inv_freq.dtype)
-        freqs = torch.einsum("i,j->ij", t, self.inv_freq)
-        emb = torch.cat((freqs, freqs), dim=-1)
-        self.register_buffer("cos_cached", emb.cos().to(dtype), persistent=False)
-        self.register_buffer("sin_cached", emb.sin().to(dtype), persistent=False)
+    def __init__(self, size, longest, theta, factor):
+        self.factor = factor
+        super().__init__(size, longest, theta)
+
+    def steps(self, rows):
+        return super().steps(rows) / self.factor
+
+
+class WiderAngles(SlowerAngles):
+    """The base grows with every table that is longer than what was trained; positions stay what they are."""
+
+    def steps(self, rows):
+        return Angles.steps(self, rows)
+
+    def speeds(self, rows, theta=None):
+        beyond = max(rows / self.longest - 1, 0.0)
+        wider = (1 + self.factor * beyond) ** (self.size / (self.size - 2))
+        return super().speeds(rows, self.theta * wider)
+
+
+STRETCHES = {"linear": SlowerAngles, "dynamic": WiderAngles}
+
+
+def angles_of(config, size):
+    plain = (size, config.max_position_embeddings, config.rope_theta)
+    if config.rope_scaling is None:
+        return Angles(*plain)
+    return STRETCHES[config.rope_scaling["type"]](*plain, config.rope_scaling["factor"])

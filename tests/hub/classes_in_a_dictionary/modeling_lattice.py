@@ -1,229 +1,196 @@
-"""A decoder of the 4.3x years: one attention class per implementation, in a dictionary; layers return tuples."""
-
-import math
+"""One class of attention for each implementation, in a dictionary, as files of some years ago had it; layers give tuples."""
 
 import torch
-import torch.nn.functional as F
 from torch import nn
-from transformers.activations import ACT2FN
-from transformers.generation import GenerationMixin
+from torch.nn import functional
+from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.modeling_utils import PreTrainedModel
 
 from .configuration_lattice import LatticeConfig
 
 try:
-    from flash_attn import flash_attn_func
+    from flash_attn import flash_attn_func as of_the_package
 except ImportError:
-    flash_attn_func = None
+    of_the_package = None
 
 
-class LatticeRMSNorm(nn.Module):
-    def __init__(self, hidden_size, eps=1e-6):
+class LatticeNorm(nn.Module):
+    def __init__(self, config):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(hidden_size))
-        self.variance_epsilon = eps
+        self.eps = config.rms_norm_eps
+        self.weight = nn.Parameter(torch.ones(config.hidden_size))
 
-    def forward(self, hidden_states):
-        input_dtype = hidden_states.dtype
-        hidden_states = hidden_states.to(torch.float32)
-        variance = hidden_states.pow(2).mean(-1, keepdim=True)
-        hidden_states = hidden_states * torch.rsqrt(variance + self.variance_epsilon)
-        return self.weight * hidden_states.to(input_dtype)
+    def forward(self, x):
+        wide = x.to(torch.float32)
+        power = wide.square().mean(dim=-1, keepdim=True)
+        return (wide * (power + self.eps).rsqrt()).to(x.dtype) * self.weight
 
 
-class LatticeRotaryEmbedding(nn.Module):
-    def __init__(self, dim, base=10000):
+class LatticeRope(nn.Module):
+    """Each attention has one of its own."""
+
+    def __init__(self, config):
         super().__init__()
-        inv_freq = 1.0 / (base ** (torch.arange(0, dim, 2, dtype=torch.int64).float() / dim))
-        self.register_buffer("inv_freq", inv_freq, persistent=False)
+        pairs = config.hidden_size // config.num_attention_heads // 2
+        self.register_buffer("speed", config.rope_theta ** -(torch.arange(pairs).float() / pairs), persistent=False)
 
     @torch.no_grad()
-    def forward(self, x, position_ids):
-        freqs = position_ids[:, :, None].float() * self.inv_freq[None, None, :]
-        emb = torch.cat((freqs, freqs), dim=-1)
-        return emb.cos().to(x.dtype), emb.sin().to(x.dtype)
+    def forward(self, position_ids, dtype):
+        """Cosines and sines, ``[batch, 1, tokens, size]``."""
+        angle = (position_ids.unsqueeze(-1) * self.speed).repeat(1, 1, 2).unsqueeze(1)
+        return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
-def rotate_half(x):
-    x1 = x[..., : x.shape[-1] // 2]
-    x2 = x[..., x.shape[-1] // 2 :]
-    return torch.cat((-x2, x1), dim=-1)
+def turn(heads, cosine, sine):
+    near, far = heads.split(heads.size(-1) // 2, dim=-1)
+    return torch.cat((far.neg(), near), dim=-1) * sine + heads * cosine
 
 
-def apply_rotary_pos_emb(q, k, cos, sin):
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    return (q * cos) + (rotate_half(q) * sin), (k * cos) + (rotate_half(k) * sin)
-
-
-def repeat_kv(hidden_states, n_rep):
-    batch, heads, slen, head_dim = hidden_states.shape
-    if n_rep == 1:
-        return hidden_states
-    hidden_states = hidden_states[:, :, None, :, :].expand(batch, heads, n_rep, slen, head_dim)
-    return hidden_states.reshape(batch, heads * n_rep, slen, head_dim)
+def for_each_query(heads, times):
+    """``[batch, kv_heads, tokens, size]`` to as many heads as there are of queries."""
+    return heads if times == 1 else heads.repeat_interleave(times, dim=1)
 
 
 class LatticeAttention(nn.Module):
-    def __init__(self, config, layer_idx=None):
+    """Softmax written out; the others take their heads from here."""
+
+    def __init__(self, config, place):
         super().__init__()
-        self.layer_idx = layer_idx
-        self.hidden_size = config.hidden_size
-        self.num_heads = config.num_attention_heads
-        self.head_dim = self.hidden_size // self.num_heads
-        self.num_key_value_heads = config.num_key_value_heads
-        self.num_key_value_groups = self.num_heads // self.num_key_value_heads
-        self.q_proj = nn.Linear(self.hidden_size, self.num_heads * self.head_dim, bias=False)
-        self.k_proj = nn.Linear(self.hidden_size, self.num_key_value_heads * self.head_dim, bias=False)
-        self.v_proj = nn.Linear(self.hidden_size, self.num_key_value_heads * self.head_dim, bias=False)
-        self.o_proj = nn.Linear(self.num_heads * self.head_dim, self.hidden_size, bias=False)
-        self.rotary_emb = LatticeRotaryEmbedding(self.head_dim, base=config.rope_theta)
+        self.place, self.width, self.rope = place, config.hidden_size, LatticeRope(config)
+        self.size = config.hidden_size // config.num_attention_heads
+        self.times = config.num_attention_heads // config.num_key_value_heads
+        narrow = config.num_key_value_heads * self.size
+        for name, width in (("q_proj", config.hidden_size), ("k_proj", narrow), ("v_proj", narrow)):
+            setattr(self, name, nn.Linear(config.hidden_size, width, bias=False))
+        self.o_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
-    def project(self, hidden_states, position_ids, past_key_value):
-        bsz, q_len, _ = hidden_states.size()
-        query_states = self.q_proj(hidden_states).view(bsz, q_len, self.num_heads, self.head_dim).transpose(1, 2)
-        key_states = self.k_proj(hidden_states).view(bsz, q_len, self.num_key_value_heads, self.head_dim).transpose(1, 2)
-        value_states = self.v_proj(hidden_states).view(bsz, q_len, self.num_key_value_heads, self.head_dim)
-        value_states = value_states.transpose(1, 2)
-        cos, sin = self.rotary_emb(value_states, position_ids)
-        query_states, key_states = apply_rotary_pos_emb(query_states, key_states, cos, sin)
-        if past_key_value is not None:
-            key_states, value_states = past_key_value.update(key_states, value_states, self.layer_idx)
-        return query_states, key_states, value_states
-
-    def forward(self, hidden_states, attention_mask=None, position_ids=None, past_key_value=None, **kwargs):
-        bsz, q_len, _ = hidden_states.size()
-        query_states, key_states, value_states = self.project(hidden_states, position_ids, past_key_value)
-        key_states = repeat_kv(key_states, self.num_key_value_groups)
-        value_states = repeat_kv(value_states, self.num_key_value_groups)
-        attn_weights = torch.matmul(query_states, key_states.transpose(2, 3)) / math.sqrt(self.head_dim)
-        if attention_mask is not None:
-            attn_weights = attn_weights + attention_mask[:, :, :, : key_states.shape[-2]]
-        attn_weights = nn.functional.softmax(attn_weights, dim=-1, dtype=torch.float32).to(query_states.dtype)
-        attn_output = torch.matmul(attn_weights, value_states)
-        attn_output = attn_output.transpose(1, 2).contiguous().reshape(bsz, q_len, self.hidden_size)
-        return self.o_proj(attn_output), None, past_key_value
-
-
-class LatticeSdpaAttention(LatticeAttention):
-    def forward(self, hidden_states, attention_mask=None, position_ids=None, past_key_value=None, **kwargs):
-        bsz, q_len, _ = hidden_states.size()
-        query_states, key_states, value_states = self.project(hidden_states, position_ids, past_key_value)
-        key_states = repeat_kv(key_states, self.num_key_value_groups)
-        value_states = repeat_kv(value_states, self.num_key_value_groups)
-        causal_mask = attention_mask
-        if attention_mask is not None:
-            causal_mask = causal_mask[:, :, :, : key_states.shape[-2]]
-        is_causal = causal_mask is None and q_len > 1
-        attn_output = F.scaled_dot_product_attention(
-            query_states, key_states, value_states, attn_mask=causal_mask, dropout_p=0.0, is_causal=is_causal
+    def heads(self, x, position_ids, cache):
+        query, key, value = (
+            project(x).unflatten(-1, (-1, self.size)).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
         )
-        attn_output = attn_output.transpose(1, 2).contiguous().view(bsz, q_len, self.hidden_size)
-        return self.o_proj(attn_output), None, past_key_value
+        angles = self.rope(position_ids, x.dtype)
+        query, key = turn(query, *angles), turn(key, *angles)
+        if cache is None:
+            return query, key, value
+        return (query, *cache.update(key, value, self.place))
+
+    def attend(self, query, key, value, mask):
+        """``[batch, heads, tokens, size]``; the mask may have more columns than there are keys."""
+        scores = torch.einsum("bhqd,bhkd->bhqk", query, key) / self.size**0.5
+        if mask is not None:
+            scores = scores + mask[..., : key.shape[-2]]
+        weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+        return weights @ value
+
+    def forward(self, x, mask=None, position_ids=None, past_key_value=None, **others):
+        query, key, value = self.heads(x, position_ids, past_key_value)
+        key, value = for_each_query(key, self.times), for_each_query(value, self.times)
+        mixed = self.attend(query, key, value, mask).transpose(1, 2).contiguous()
+        return self.o_proj(mixed.flatten(-2)), None, past_key_value
 
 
-class LatticeFlashAttention2(LatticeAttention):
-    def forward(self, hidden_states, attention_mask=None, position_ids=None, past_key_value=None, **kwargs):
-        bsz, q_len, _ = hidden_states.size()
-        parts = self.project(hidden_states, position_ids, past_key_value)
-        attn_output = flash_attn_func(*(part.transpose(1, 2) for part in parts), causal=True)
-        return self.o_proj(attn_output.reshape(bsz, q_len, self.hidden_size)), None, past_key_value
+class LatticeTorchAttention(LatticeAttention):
+    def forward(self, x, mask=None, position_ids=None, past_key_value=None, **others):
+        query, key, value = self.heads(x, position_ids, past_key_value)
+        if mask is not None:
+            mask = mask[..., : key.size(-2)]
+        mixed = functional.scaled_dot_product_attention(
+            query, for_each_query(key, self.times), for_each_query(value, self.times),
+            attn_mask=mask, is_causal=mask is None and x.size(1) > 1,
+        )  # fmt: skip
+        return self.o_proj(mixed.transpose(1, 2).reshape(*x.shape[:-1], self.width)), None, past_key_value
 
 
-LATTICE_ATTENTION_CLASSES = {
+class LatticePackageAttention(LatticeAttention):
+    def forward(self, x, mask=None, position_ids=None, past_key_value=None, **others):
+        heads = [one.transpose(1, 2) for one in self.heads(x, position_ids, past_key_value)]
+        return self.o_proj(of_the_package(*heads, causal=True).flatten(2)), None, past_key_value
+
+
+ATTENTION_BY_NAME = {
+    "sdpa": LatticeTorchAttention,
     "eager": LatticeAttention,
-    "flash_attention_2": LatticeFlashAttention2,
-    "sdpa": LatticeSdpaAttention,
+    "flash_attention_2": LatticePackageAttention,
 }
 
 
 class LatticeMLP(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-        self.act_fn = ACT2FN["silu"]
 
     def forward(self, x):
-        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(self.up_proj(x) * functional.silu(self.gate_proj(x)))
 
 
-class LatticeDecoderLayer(nn.Module):
-    def __init__(self, config, layer_idx):
+class LatticeLayer(nn.Module):
+    def __init__(self, config, place):
         super().__init__()
-        self.self_attn = LATTICE_ATTENTION_CLASSES[config._attn_implementation](config=config, layer_idx=layer_idx)
+        self.input_layernorm, self.post_attention_layernorm = LatticeNorm(config), LatticeNorm(config)
+        self.self_attn = ATTENTION_BY_NAME[config._attn_implementation](config, place)
         self.mlp = LatticeMLP(config)
-        self.input_layernorm = LatticeRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.post_attention_layernorm = LatticeRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
-    def forward(self, hidden_states, attention_mask=None, position_ids=None, past_key_value=None, use_cache=False):
-        residual = hidden_states
-        hidden_states, _, present_key_value = self.self_attn(
-            hidden_states=self.input_layernorm(hidden_states),
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            past_key_value=past_key_value,
+    def forward(self, x, mask=None, position_ids=None, past_key_value=None, use_cache=False):
+        mixed, _, cache = self.self_attn(
+            self.input_layernorm(x), mask=mask, position_ids=position_ids, past_key_value=past_key_value
         )
-        hidden_states = residual + hidden_states
-        hidden_states = hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
-        outputs = (hidden_states,)
-        if use_cache:
-            outputs += (present_key_value,)
-        return outputs
+        x = mixed + x
+        x = self.mlp(self.post_attention_layernorm(x)) + x
+        return (x, cache) if use_cache else (x,)
 
 
 class LatticePreTrainedModel(PreTrainedModel):
     config_class = LatticeConfig
     base_model_prefix = "model"
-    _no_split_modules = ["LatticeDecoderLayer"]
-    _supports_sdpa = True
+    _no_split_modules = ["LatticeLayer"]
     _supports_flash_attn_2 = True
+    _supports_sdpa = True
 
 
 class LatticeModel(LatticePreTrainedModel):
     def __init__(self, config):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList([LatticeDecoderLayer(config, i) for i in range(config.num_hidden_layers)])
-        self.norm = LatticeRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.layers = nn.ModuleList(LatticeLayer(config, place) for place in range(config.num_hidden_layers))
+        self.norm = LatticeNorm(config)
         self.post_init()
 
     def get_input_embeddings(self):
         return self.embed_tokens
 
+    @staticmethod
+    def later_tokens_hidden(x, seen):
+        """``[1, 1, tokens, seen + tokens]``; what was given to hide padding with is not looked at."""
+        tokens = x.shape[1]
+        lowest = torch.full((tokens, seen + tokens), torch.finfo(x.dtype).min, dtype=x.dtype, device=x.device)
+        return lowest.triu(seen + 1).unsqueeze(0).unsqueeze(0)
+
     def forward(
         self, input_ids=None, attention_mask=None, position_ids=None, past_key_values=None, inputs_embeds=None,
         use_cache=None, return_dict=None,
     ):  # fmt: skip
-        use_cache = use_cache if use_cache is not None else self.config.use_cache
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        seen = past_key_values.get_seq_length() if past_key_values is not None else 0
+        use_cache = self.config.use_cache if use_cache is None else use_cache
+        x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
         if position_ids is None:
-            position_ids = torch.arange(seen, seen + inputs_embeds.shape[1], device=inputs_embeds.device).unsqueeze(0)
-        length = inputs_embeds.shape[1]
-        causal_mask = torch.full((length, seen + length), torch.finfo(inputs_embeds.dtype).min)
-        causal_mask = torch.triu(causal_mask.to(inputs_embeds.device), diagonal=seen + 1)[None, None].to(inputs_embeds.dtype)
-        hidden_states = inputs_embeds
-        for decoder_layer in self.layers:
-            layer_outputs = decoder_layer(
-                hidden_states,
-                attention_mask=causal_mask,
-                position_ids=position_ids,
-                past_key_value=past_key_values,
-                use_cache=use_cache,
+            position_ids = torch.arange(x.shape[1], device=x.device)[None] + seen
+        mask = self.later_tokens_hidden(x, seen)
+        for layer in self.layers:
+            found = layer(
+                x, mask=mask, position_ids=position_ids, past_key_value=past_key_values, use_cache=use_cache
             )
-            hidden_states = layer_outputs[0]
-        hidden_states = self.norm(hidden_states)
-        return BaseModelOutputWithPast(last_hidden_state=hidden_states, past_key_values=past_key_values)
+            x = found[0]
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(x), past_key_values=past_key_values)
 
 
 class LatticeForCausalLM(LatticePreTrainedModel, GenerationMixin):
     def __init__(self, config):
         super().__init__(config)
-        self.model = LatticeModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.model = LatticeModel(config)
         self.post_init()
 
     def get_output_embeddings(self):
@@ -233,13 +200,7 @@ class LatticeForCausalLM(LatticePreTrainedModel, GenerationMixin):
         self, input_ids=None, attention_mask=None, position_ids=None, past_key_values=None, inputs_embeds=None,
         labels=None, use_cache=None, return_dict=None,
     ):  # fmt: skip
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            use_cache=use_cache,
-        )
-        logits = self.lm_head(outputs[0]).float()
-        return CausalLMOutputWithPast(logits=logits, past_key_values=outputs.past_key_values)
+        found = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache)
+        scores = self.lm_head(found.last_hidden_state).to(torch.float32)
+        loss = None if labels is None else self.loss_function(scores, labels, self.config.vocab_size)
+        return CausalLMOutputWithPast(loss=loss, logits=scores, past_key_values=found.past_key_values)

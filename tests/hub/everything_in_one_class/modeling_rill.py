@@ -13,19 +13,18 @@ class Conv(nn.Module):
 
     def __init__(self, outputs, inputs):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(inputs, outputs))
-        self.bias = nn.Parameter(torch.zeros(outputs))
-        nn.init.normal_(self.weight, std=0.02)
+        self.weight, self.bias = nn.Parameter(torch.randn(inputs, outputs) / 50), nn.Parameter(torch.zeros(outputs))
 
     def forward(self, x):
-        return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(*x.shape[:-1], -1)
+        rows = x.reshape(-1, self.weight.shape[0])
+        return torch.addmm(self.bias, rows, self.weight).unflatten(0, x.shape[:-1])
 
 
 def attend(query, key, value):
-    scores = torch.matmul(query, key.transpose(-1, -2)) / value.size(-1) ** 0.5
-    rows, columns = scores.shape[-2:]
-    seen = torch.ones(rows, columns, dtype=torch.bool, device=scores.device).tril(columns - rows)
-    return torch.matmul(torch.where(seen, scores, torch.finfo(scores.dtype).min).softmax(dim=-1), value)
+    scores = query @ key.mT / query.size(-1) ** 0.5
+    before = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    weights = torch.where(before, scores, torch.finfo(scores.dtype).min).softmax(-1)
+    return weights @ value
 
 
 class Block(nn.Module):

@@ -8,15 +8,11 @@ class CairnConfig(PretrainedConfig):
     attribute_map = {"num_hidden_layers": "num_layers", "vocab_size": "padded_vocab_size"}
 
     def __init__(
-        self, num_layers=28, padded_vocab_size=65024, hidden_size=4096, ffn_hidden_size=13696, num_attention_heads=32,
-        multi_query_group_num=2, seq_length=2048, layernorm_epsilon=1e-5, **kwargs,
+        self, hidden_size=256, ffn_hidden_size=640, num_layers=4, num_attention_heads=8, multi_query_group_num=2,
+        padded_vocab_size=1024, seq_length=512, layernorm_epsilon=1e-5, **others,
     ):  # fmt: skip
-        self.num_layers = num_layers
-        self.padded_vocab_size = padded_vocab_size
-        self.hidden_size = hidden_size
-        self.ffn_hidden_size = ffn_hidden_size
-        self.num_attention_heads = num_attention_heads
-        self.multi_query_group_num = multi_query_group_num
-        self.seq_length = seq_length
+        self.hidden_size, self.ffn_hidden_size = hidden_size, ffn_hidden_size
+        self.num_attention_heads, self.multi_query_group_num = num_attention_heads, multi_query_group_num
+        self.num_layers, self.padded_vocab_size, self.seq_length = num_layers, padded_vocab_size, seq_length
         self.layernorm_epsilon = layernorm_epsilon
-        super().__init__(**kwargs)
+        super().__init__(**others)

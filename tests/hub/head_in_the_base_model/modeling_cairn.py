@@ -9,69 +9,65 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from .configuration_cairn import CairnConfig
 
 
-class RMSNorm(nn.Module):
-    def __init__(self, size, eps):
+class Norm(nn.Module):
+    """The type changes back after the weight."""
+
+    def __init__(self, config):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
+        self.weight, self.eps = nn.Parameter(torch.ones(config.hidden_size)), config.layernorm_epsilon
 
-    def forward(self, hidden_states):
-        dtype = hidden_states.dtype
-        variance = hidden_states.to(torch.float32).pow(2).mean(-1, keepdim=True)
-        hidden_states = hidden_states * torch.rsqrt(variance + self.eps)
-        return (self.weight * hidden_states).to(dtype)
+    def forward(self, x):
+        power = x.float().square().mean(dim=-1, keepdim=True)
+        return (x * (power + self.eps).rsqrt() * self.weight).to(x.dtype)
 
 
-def apply_rotary(x, table):
-    """``x`` is ``[tokens, batch, heads, size]``; half of each head is turned, two neighbours at a time."""
-    rot = table.shape[-2] * 2
-    x, rest = x[..., :rot], x[..., rot:]
-    pairs = x.reshape(*x.shape[:-1], -1, 2)
-    cos, sin = table[..., 0], table[..., 1]
-    out = torch.stack((pairs[..., 0] * cos - pairs[..., 1] * sin, pairs[..., 1] * cos + pairs[..., 0] * sin), dim=-1)
-    return torch.cat((out.flatten(3), rest), dim=-1)
+def turn(heads, table):
+    """``heads`` is ``[tokens, batch, heads, size]``; as many channels as the table has are turned, in neighbours."""
+    channels = 2 * table.size(-2)
+    pairs = heads[..., :channels].unflatten(-1, (-1, 2))
+    cosine, sine = table.unbind(-1)
+    left, right = pairs.unbind(-1)
+    turned = torch.stack([left * cosine - right * sine, right * cosine + left * sine], dim=-1)
+    return torch.cat([turned.flatten(-2), heads[..., channels:]], dim=-1)
 
 
 class SelfAttention(nn.Module):
-    def __init__(self, config, layer_number):
+    """Queries of all heads, keys of all groups and values of all groups lie behind one another."""
+
+    def __init__(self, config):
         super().__init__()
-        self.layer_number = layer_number
-        self.heads = config.num_attention_heads
-        self.groups = config.multi_query_group_num
+        self.heads, self.groups = config.num_attention_heads, config.multi_query_group_num
         self.size = config.hidden_size // self.heads
         self.query_key_value = nn.Linear(config.hidden_size, (self.heads + 2 * self.groups) * self.size)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
-    def forward(self, hidden_states, rotary):
-        tokens, batch, _ = hidden_states.shape
-        mixed = self.query_key_value(hidden_states)
-        wide, narrow = self.heads * self.size, self.groups * self.size
-        query, key, value = mixed.split([wide, narrow, narrow], dim=-1)
-        query = apply_rotary(query.view(tokens, batch, self.heads, self.size), rotary)
-        key = apply_rotary(key.view(tokens, batch, self.groups, self.size), rotary)
-        value = value.view(tokens, batch, self.groups, self.size)
+    def forward(self, x, table):
+        packed = self.query_key_value(x).unflatten(-1, (-1, self.size))
+        query, key, value = packed.split([self.heads, self.groups, self.groups], dim=2)
+        query, key = turn(query, table), turn(key, table)
         times = self.heads // self.groups
-        key = key.unsqueeze(3).expand(-1, -1, -1, times, -1).reshape(tokens, batch, self.heads, self.size)
-        value = value.unsqueeze(3).expand(-1, -1, -1, times, -1).reshape(tokens, batch, self.heads, self.size)
-        query, key, value = (part.permute(1, 2, 0, 3) for part in (query, key, value))
-        context = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        context = context.permute(2, 0, 1, 3).reshape(tokens, batch, -1)
-        return self.dense(context)
+        key, value = (
+            one.unsqueeze(3).expand(-1, -1, -1, times, -1).reshape_as(query) for one in (key, value)
+        )
+        query, key, value = (one.permute(1, 2, 0, 3) for one in (query, key, value))
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.dense(mixed.permute(2, 0, 1, 3).reshape(x.shape))
 
 
 class Block(nn.Module):
-    def __init__(self, config, layer_number):
-        super().__init__()
-        self.input_layernorm = RMSNorm(config.hidden_size, config.layernorm_epsilon)
-        self.self_attention = SelfAttention(config, layer_number)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.layernorm_epsilon)
-        self.dense_h_to_4h = nn.Linear(config.hidden_size, 2 * config.ffn_hidden_size, bias=False)
-        self.dense_4h_to_h = nn.Linear(config.ffn_hidden_size, config.hidden_size, bias=False)
+    """The MLP has no module of its own."""
 
-    def forward(self, hidden_states, rotary):
-        hidden_states = hidden_states + self.self_attention(self.input_layernorm(hidden_states), rotary)
-        first, second = torch.chunk(self.dense_h_to_4h(self.post_attention_layernorm(hidden_states)), 2, dim=-1)
-        return hidden_states + self.dense_4h_to_h(F.silu(first) * second)
+    def __init__(self, config):
+        super().__init__()
+        self.self_attention = SelfAttention(config)
+        self.input_layernorm, self.post_attention_layernorm = Norm(config), Norm(config)
+        self.dense_4h_to_h = nn.Linear(config.ffn_hidden_size, config.hidden_size, bias=False)
+        self.dense_h_to_4h = nn.Linear(config.hidden_size, 2 * config.ffn_hidden_size, bias=False)
+
+    def forward(self, x, table):
+        x = self.self_attention(self.input_layernorm(x), table) + x
+        gate, up = self.dense_h_to_4h(self.post_attention_layernorm(x)).chunk(2, dim=-1)
+        return self.dense_4h_to_h(F.silu(gate) * up) + x
 
 
 class CairnPreTrainedModel(PreTrainedModel):
@@ -83,30 +79,30 @@ class CairnModel(CairnPreTrainedModel):
     def __init__(self, config):
         super().__init__(config)
         self.embedding = nn.Embedding(config.padded_vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList([Block(config, i + 1) for i in range(config.num_layers)])
-        self.final_layernorm = RMSNorm(config.hidden_size, config.layernorm_epsilon)
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.final_layernorm = Norm(config)
         self.output_layer = nn.Linear(config.hidden_size, config.padded_vocab_size, bias=False)
         self.post_init()
 
     def get_input_embeddings(self):
         return self.embedding
 
-    def rotary(self, position_ids, dtype):
-        size = self.config.hidden_size // self.config.num_attention_heads // 2
-        theta = 1.0 / (10000 ** (torch.arange(0, size, 2, device=position_ids.device).float() / size))
-        angle = position_ids.transpose(0, 1)[:, :, None, None].float() * theta
-        return torch.stack((angle.cos(), angle.sin()), dim=-1).to(dtype)
+    def table(self, position_ids, dtype):
+        """``[tokens, batch, 1, pairs, 2]``, for a quarter as many pairs as a head has channels."""
+        pairs = self.config.hidden_size // self.config.num_attention_heads // 4
+        speed = 10000 ** (torch.arange(pairs, device=position_ids.device).float() / -pairs)
+        angle = position_ids.t()[..., None, None] * speed
+        return torch.stack([angle.cos(), angle.sin()], dim=-1).to(dtype)
 
-    def forward(self, input_ids=None, position_ids=None, inputs_embeds=None, use_cache=None, **kwargs):
-        hidden_states = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
+    def forward(self, input_ids=None, position_ids=None, inputs_embeds=None, use_cache=None, **others):
+        x = inputs_embeds if inputs_embeds is not None else self.embedding(input_ids)
         if position_ids is None:
-            position_ids = torch.arange(hidden_states.shape[1], device=hidden_states.device)[None]
-        rotary = self.rotary(position_ids, hidden_states.dtype)
-        hidden_states = hidden_states.transpose(0, 1).contiguous()
+            position_ids = torch.arange(x.shape[1], device=x.device).unsqueeze(0)
+        table = self.table(position_ids, x.dtype)
+        x = x.transpose(0, 1).contiguous()
         for layer in self.layers:
-            hidden_states = layer(hidden_states, rotary)
-        hidden_states = self.final_layernorm(hidden_states)
-        return BaseModelOutputWithPast(last_hidden_state=hidden_states.transpose(0, 1))
+            x = layer(x, table)
+        return BaseModelOutputWithPast(last_hidden_state=self.final_layernorm(x).transpose(0, 1))
 
 
 class CairnForCausalLM(CairnPreTrainedModel, GenerationMixin):
@@ -118,7 +114,6 @@ class CairnForCausalLM(CairnPreTrainedModel, GenerationMixin):
     def get_output_embeddings(self):
         return self.transformer.output_layer
 
-    def forward(self, input_ids=None, position_ids=None, use_cache=None, logits_to_keep=0, **kwargs):
-        out = self.transformer(input_ids=input_ids, position_ids=position_ids, use_cache=use_cache, **kwargs)
-        logits = self.transformer.output_layer(out.last_hidden_state)
-        return CausalLMOutputWithPast(logits=logits)
+    def forward(self, input_ids=None, position_ids=None, use_cache=None, **others):
+        found = self.transformer(input_ids, position_ids=position_ids, use_cache=use_cache, **others)
+        return CausalLMOutputWithPast(logits=self.transformer.output_layer(found.last_hidden_state))

@@ -1,7 +1,6 @@
 """All heads share one key and one value, which one projection packs behind the queries; scripted kernels; tied head."""
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
@@ -10,68 +9,57 @@ from .configuration_cairn import CairnConfig
 
 
 @torch.jit.script
-def upcast_masked_softmax(x: torch.Tensor, mask: torch.Tensor, mask_value: torch.Tensor, scale: float):
-    kind = x.dtype
-    x = x.to(torch.float32) * scale
-    x = torch.where(mask, x, mask_value)
-    return torch.nn.functional.softmax(x, dim=-1).to(kind)
+def shares(scores: torch.Tensor, seen: torch.Tensor, lowest: torch.Tensor, times: float):
+    """Softmax in float32 of what is seen, in the type of the scores."""
+    wide = torch.where(seen, scores.float() * times, lowest)
+    return wide.softmax(-1).to(scores.dtype)
 
 
 class CairnAttention(nn.Module):
-    def __init__(self, config, layer_idx):
+    def __init__(self, config):
         super().__init__()
-        self.layer_idx = layer_idx
-        self.embed_dim = config.n_embd
-        self.num_heads = config.n_head
-        self.head_dim = self.embed_dim // self.num_heads
-        self.kv_dim = self.head_dim
-        self.scale = self.head_dim**-0.5 if config.scale_attn_weights else 1.0
-        self.c_attn = nn.Linear(self.embed_dim, self.embed_dim + 2 * self.kv_dim)
-        self.c_proj = nn.Linear(self.embed_dim, self.embed_dim)
-        self.attn_dropout = nn.Dropout(0.1)
-        self.resid_dropout = nn.Dropout(0.1)
+        self.heads, self.size = config.n_head, config.n_embd // config.n_head
+        self.times = self.size**-0.5 if config.scale_attn_weights else 1.0
+        self.c_attn = nn.Linear(config.n_embd, config.n_embd + 2 * self.size)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+        self.drop_shares, self.drop_result = nn.Dropout(0.1), nn.Dropout(0.1)
 
-    def _attn(self, query, key, value, mask):
-        batch, tokens, _ = query.shape
-        query = query.reshape(batch, tokens * self.num_heads, self.head_dim)
-        scores = torch.bmm(query, key).view(batch, tokens, self.num_heads, -1)
-        mask_value = torch.full([], torch.finfo(torch.float32).min, dtype=torch.float32, device=scores.device)
-        weights = upcast_masked_softmax(scores, mask, mask_value, self.scale)
-        weights = self.attn_dropout(weights)
-        return torch.bmm(weights.view(batch, tokens * self.num_heads, -1), value).view(batch, tokens, -1)
+    def attend(self, query, key, value, seen):
+        """Each head of each token is a row of one product, for there is only one key; heads come behind tokens."""
+        rows = query.unflatten(-1, (self.heads, self.size)).flatten(1, 2)
+        scores = rows.bmm(key.transpose(1, 2)).unflatten(1, (-1, self.heads))
+        lowest = torch.full((), torch.finfo(torch.float32).min, device=scores.device)
+        weights = self.drop_shares(shares(scores, seen, lowest, self.times))
+        return weights.flatten(1, 2).bmm(value).view_as(query)
 
-    def forward(self, hidden_states, layer_past=None, attention_mask=None):
-        query, key_value = self.c_attn(hidden_states).split((self.embed_dim, 2 * self.kv_dim), dim=2)
-        if layer_past is not None:
-            key_value = torch.cat((layer_past, key_value), dim=-2)
-        key, value = key_value.split((self.kv_dim, self.kv_dim), dim=-1)
-        out = self._attn(query, key.transpose(-1, -2), value, attention_mask)
-        return self.resid_dropout(self.c_proj(out)), key_value
+    def forward(self, x, past=None, seen=None):
+        query, both = self.c_attn(x).tensor_split([x.size(-1)], dim=-1)
+        if past is not None:
+            both = torch.cat([past, both], dim=1)
+        key, value = both.chunk(2, dim=-1)
+        return self.drop_result(self.c_proj(self.attend(query, key, value, seen))), both
 
 
 class CairnMLP(nn.Module):
     def __init__(self, config):
         super().__init__()
-        inner = config.n_inner or 4 * config.n_embd
-        self.c_fc = nn.Linear(config.n_embd, inner)
-        self.c_proj = nn.Linear(inner, config.n_embd)
+        inner = 4 * config.n_embd if config.n_inner is None else config.n_inner
+        self.c_fc, self.c_proj = nn.Linear(config.n_embd, inner), nn.Linear(inner, config.n_embd)
 
     def forward(self, x):
-        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+        return self.c_proj(nn.functional.gelu(self.c_fc(x), approximate="tanh"))
 
 
 class CairnBlock(nn.Module):
-    def __init__(self, config, layer_idx):
+    def __init__(self, config):
         super().__init__()
-        self.ln_1 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
-        self.attn = CairnAttention(config, layer_idx)
-        self.ln_2 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
-        self.mlp = CairnMLP(config)
+        self.ln_1, self.ln_2 = (nn.LayerNorm(config.n_embd, config.layer_norm_epsilon) for _ in range(2))
+        self.attn, self.mlp = CairnAttention(config), CairnMLP(config)
 
-    def forward(self, hidden_states, layer_past=None, attention_mask=None):
-        attended, present = self.attn(self.ln_1(hidden_states), layer_past, attention_mask)
-        hidden_states = hidden_states + attended
-        return hidden_states + self.mlp(self.ln_2(hidden_states)), present
+    def forward(self, x, past=None, seen=None):
+        mixed, present = self.attn(self.ln_1(x), past, seen)
+        x = x + mixed
+        return self.mlp(self.ln_2(x)) + x, present
 
 
 class CairnPreTrainedModel(PreTrainedModel):
@@ -83,13 +71,11 @@ class CairnPreTrainedModel(PreTrainedModel):
 class CairnModel(CairnPreTrainedModel):
     def __init__(self, config):
         super().__init__(config)
-        self.wte = nn.Embedding(config.vocab_size, config.n_embd)
-        self.wpe = nn.Embedding(config.n_positions, config.n_embd)
-        self.drop = nn.Dropout(0.1)
-        self.h = nn.ModuleList([CairnBlock(config, i) for i in range(config.n_layer)])
-        self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
-        full = torch.tril(torch.ones((config.n_positions, config.n_positions), dtype=torch.bool))
-        self.register_buffer("bias", full, persistent=False)
+        self.wte, self.wpe = (nn.Embedding(rows, config.n_embd) for rows in (config.vocab_size, config.n_positions))
+        self.h = nn.ModuleList(CairnBlock(config) for _ in range(config.n_layer))
+        self.ln_f, self.drop = nn.LayerNorm(config.n_embd, config.layer_norm_epsilon), nn.Dropout(0.1)
+        square = torch.ones(config.n_positions, config.n_positions, dtype=torch.bool)
+        self.register_buffer("triangle", square.tril(), persistent=False)
         self.post_init()
 
     def get_input_embeddings(self):
@@ -100,23 +86,21 @@ class CairnModel(CairnPreTrainedModel):
 
     def forward(
         self, input_ids=None, past_key_values=None, attention_mask=None, position_ids=None, inputs_embeds=None,
-        use_cache=None, **kwargs,
+        use_cache=None, **others,
     ):  # fmt: skip
-        if inputs_embeds is None:
-            inputs_embeds = self.wte(input_ids)
-        tokens = inputs_embeds.shape[1]
-        past = past_key_values[0].size(-2) if past_key_values else 0
-        past_key_values = past_key_values or [None] * len(self.h)
+        x = self.wte(input_ids) if inputs_embeds is None else inputs_embeds
+        pasts = past_key_values or [None] * len(self.h)
+        first = pasts[0].size(1) if past_key_values else 0
+        last = first + x.size(1)
         if position_ids is None:
-            position_ids = torch.arange(past, past + tokens, dtype=torch.long, device=inputs_embeds.device)[None]
-        mask = self.bias[None, past : past + tokens, : past + tokens].unsqueeze(2)
-        hidden_states = self.drop(inputs_embeds + self.wpe(position_ids))
-        presents = [] if use_cache else None
-        for block, layer_past in zip(self.h, past_key_values, strict=False):
-            hidden_states, present = block(hidden_states, layer_past, mask)
-            if use_cache:
-                presents.append(present)
-        return BaseModelOutputWithPast(last_hidden_state=self.ln_f(hidden_states), past_key_values=presents)
+            position_ids = torch.arange(first, last, device=x.device)[None]
+        seen = self.triangle[first:last, :last][None, :, None]
+        x = self.drop(self.wpe(position_ids) + x)
+        presents = []
+        for block, past in zip(self.h, pasts, strict=True):
+            x, present = block(x, past, seen)
+            presents.append(present)
+        return BaseModelOutputWithPast(last_hidden_state=self.ln_f(x), past_key_values=presents if use_cache else None)
 
 
 class CairnForCausalLM(CairnPreTrainedModel, GenerationMixin):
@@ -134,6 +118,8 @@ class CairnForCausalLM(CairnPreTrainedModel, GenerationMixin):
     def set_output_embeddings(self, head):
         self.lm_head = head
 
-    def forward(self, input_ids=None, labels=None, **kwargs):
-        out = self.transformer(input_ids, **kwargs)
-        return CausalLMOutputWithPast(logits=self.lm_head(out[0]), past_key_values=out.past_key_values)
+    def forward(self, input_ids=None, labels=None, **others):
+        found = self.transformer(input_ids, **others)
+        scores = self.lm_head(found.last_hidden_state)
+        loss = None if labels is None else self.loss_function(scores, labels, self.config.vocab_size)
+        return CausalLMOutputWithPast(loss=loss, logits=scores, past_key_values=found.past_key_values)

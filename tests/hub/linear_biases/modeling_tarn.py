@@ -13,21 +13,23 @@ from .configuration_tarn import TarnConfig
 
 
 def slopes(heads):
-    nearest = 2 ** math.floor(math.log2(heads))
-    found = [2 ** (-8 * (i + 1) / nearest) for i in range(nearest)]
-    return found + [2 ** (-4 * (2 * i + 1) / nearest) for i in range(heads - nearest)]
+    """A geometric series that ends at 1/256; heads beyond a power of two lie between the first of them."""
+    most = 1 << (heads.bit_length() - 1)
+    between = torch.arange(heads - most) + 0.5
+    return 2 ** (torch.cat([torch.arange(1, most + 1), between]) * (-8 / most))
 
 
 class Norm(nn.Module):
+    """The type that comes out is that of the weight."""
+
     def __init__(self, size, eps):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
-        self.epsilon = eps
+        self.eps = eps
 
-    def forward(self, hidden_states):
-        variance = hidden_states.to(torch.float32).pow(2).mean(-1, keepdim=True)
-        hidden_states = hidden_states * torch.rsqrt(variance + self.epsilon)
-        return self.weight * hidden_states.to(self.weight.dtype)
+    def forward(self, x):
+        length = (x.float().square().mean(-1, keepdim=True) + self.eps).sqrt()
+        return (x / length).to(self.weight.dtype) * self.weight
 
 
 class NormHead(nn.Module):
@@ -35,34 +37,28 @@ class NormHead(nn.Module):
 
     def __init__(self, size, vocab):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocab, size))
-        nn.init.normal_(self.weight, std=0.02)
+        self.weight = nn.Parameter(torch.randn(vocab, size) * 0.02)
 
-    def forward(self, hidden_states):
-        return F.linear(hidden_states, F.normalize(self.weight))
+    def forward(self, x):
+        return F.linear(x, F.normalize(self.weight))
 
 
 class TarnAttention(nn.Module):
+    """Query, key and value are the rows of a tensor of three; the biases are in the mask."""
+
     def __init__(self, config):
         super().__init__()
-        self.num_heads = config.num_attention_heads
-        self.head_dim = config.hidden_size // self.num_heads
+        self.heads = config.num_attention_heads
         self.W_pack = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
         self.o_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
-    def forward(self, hidden_states, attention_mask):
-        bsz, q_len, width = hidden_states.size()
-        proj = self.W_pack(hidden_states)
-        proj = proj.unflatten(-1, (3, width)).unsqueeze(0).transpose(0, -2).squeeze(-2)
-        query = proj[0].view(bsz, q_len, self.num_heads, self.head_dim).transpose(1, 2)
-        key = proj[1].view(bsz, q_len, self.num_heads, self.head_dim).transpose(1, 2)
-        value = proj[2].view(bsz, q_len, self.num_heads, self.head_dim).transpose(1, 2)
-        weights = torch.matmul(query, key.transpose(2, 3)) / math.sqrt(self.head_dim)
-        weights = weights + attention_mask[None]
-        weights = torch.max(weights, torch.tensor(torch.finfo(weights.dtype).min))
-        weights = torch.nn.functional.softmax(weights, dim=-1)
-        mixed = torch.matmul(weights, value).transpose(1, 2)
-        return self.o_proj(mixed.reshape(bsz, q_len, width))
+    def forward(self, x, biases):
+        three = self.W_pack(x).unflatten(-1, (3, x.size(-1))).movedim(-2, 0)
+        query, key, value = (three[n].unflatten(-1, (self.heads, -1)).transpose(1, 2) for n in range(3))
+        scores = query @ key.mT / math.sqrt(query.size(-1)) + biases.unsqueeze(0)
+        lowest = torch.tensor(torch.finfo(scores.dtype).min)
+        weights = torch.maximum(scores, lowest).softmax(-1)
+        return self.o_proj((weights @ value).transpose(1, 2).flatten(2))
 
 
 class TarnMLP(nn.Module):
@@ -79,14 +75,14 @@ class TarnMLP(nn.Module):
 class TarnLayer(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.self_attn = TarnAttention(config)
-        self.mlp = TarnMLP(config)
-        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
-        self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn, self.mlp = TarnAttention(config), TarnMLP(config)
+        self.input_layernorm, self.post_attention_layernorm = (
+            Norm(config.hidden_size, config.rms_norm_eps) for _ in range(2)
+        )
 
-    def forward(self, hidden_states, attention_mask):
-        hidden_states = hidden_states + self.self_attn(self.input_layernorm(hidden_states), attention_mask)
-        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+    def forward(self, x, biases):
+        x = x + self.self_attn(self.input_layernorm(x), biases)
+        return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class TarnPreTrainedModel(PreTrainedModel):
@@ -105,18 +101,19 @@ class TarnModel(TarnPreTrainedModel):
     def get_input_embeddings(self):
         return self.embed_tokens
 
-    def get_alibi_mask(self, tokens, like):
-        slope = torch.tensor(slopes(self.config.num_attention_heads))[:, None, None]
-        bias = slope * torch.arange(tokens)[None, None, :].expand(self.config.num_attention_heads, -1, -1)
-        future = torch.triu(torch.full((tokens, tokens), float("-inf")), 1)
-        return (future[None] + bias).to(like)
+    def biases(self, tokens, like):
+        """``[heads, tokens, tokens]``: the later a key, the more; nothing for keys that come after the query."""
+        places = torch.arange(tokens)
+        rising = places * slopes(self.config.num_attention_heads)[:, None]
+        hidden = places[None, :] > places[:, None]
+        return rising[:, None, :].masked_fill(hidden, float("-inf")).to(like)
 
-    def forward(self, input_ids=None, inputs_embeds=None, **kwargs):
-        hidden_states = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        mask = self.get_alibi_mask(hidden_states.shape[1], hidden_states)
+    def forward(self, input_ids=None, inputs_embeds=None, **others):
+        x = inputs_embeds if inputs_embeds is not None else self.embed_tokens(input_ids)
+        biases = self.biases(x.shape[1], x)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, mask)
-        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states))
+            x = layer(x, biases)
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(x))
 
 
 class TarnForCausalLM(TarnPreTrainedModel, GenerationMixin):

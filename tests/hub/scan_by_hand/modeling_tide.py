@@ -14,76 +14,74 @@ from .configuration_tide import TideConfig
 class Norm(nn.Module):
     def __init__(self, size, eps=1e-5):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
+        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
     def forward(self, x):
-        dtype = x.dtype
-        x = x.float()
-        x = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps)
-        return self.weight * x.to(dtype)
+        wide = x.float()
+        power = wide.square().mean(-1, keepdim=True)
+        return (wide * (power + self.eps).rsqrt()).to(x.dtype) * self.weight
 
 
 class Rope(nn.Module):
+    """Cosines and sines of each position, ``[batch, tokens, size]``, each angle twice."""
+
     def __init__(self, config):
         super().__init__()
-        inv = 1.0 / (config.rope_theta ** (torch.arange(0, config.head_dim, 2).float() / config.head_dim))
-        self.register_buffer("inv_freq", inv, persistent=False)
+        pairs = config.head_dim // 2
+        speed = config.rope_theta ** -(torch.arange(pairs).float() / pairs)
+        self.register_buffer("speed", speed, persistent=False)
 
     @torch.no_grad()
     def forward(self, x, position_ids):
-        angles = position_ids[:, :, None].float() * self.inv_freq.float()
-        emb = torch.cat((angles, angles), dim=-1)
-        return emb.cos().to(x.dtype), emb.sin().to(x.dtype)
+        angles = (position_ids.unsqueeze(-1) * self.speed.float()).repeat(1, 1, 2)
+        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
 
 
-def half(x):
-    a, b = x.chunk(2, -1)
-    return torch.cat((-b, a), -1)
+def across(heads):
+    near, far = heads.chunk(2, -1)
+    return torch.cat((-far, near), -1)
 
 
-def rope(q, k, cos, sin):
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    return q * cos + half(q) * sin, k * cos + half(k) * sin
+def turn(query, key, cosine, sine):
+    cosine, sine = cosine[:, None], sine[:, None]
+    return across(query) * sine + query * cosine, across(key) * sine + key * cosine
 
 
-def repeat_kv(x, n):
-    b, h, t, d = x.shape
-    return x if n == 1 else x[:, :, None].expand(b, h, n, t, d).reshape(b, h * n, t, d)
-
-
-def eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
-    key, value = repeat_kv(key, module.num_key_value_groups), repeat_kv(value, module.num_key_value_groups)
-    weights = query @ key.transpose(2, 3) * scaling
+def slow_attention(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
+    """What runs where nobody chose a kernel."""
+    key, value = (one.repeat_interleave(module.num_key_value_groups, 1) for one in (key, value))
+    scores = torch.einsum("bhqd,bhkd->bhqk", query, key) * scaling
     if attention_mask is not None:
-        weights = weights + attention_mask
-    weights = F.softmax(weights, dim=-1, dtype=torch.float32).to(query.dtype)
-    weights = F.dropout(weights, p=dropout, training=module.training)
-    return (weights @ value).transpose(1, 2).contiguous(), weights
+        scores = scores + attention_mask
+    weights = scores.softmax(-1, dtype=torch.float32).to(value.dtype)
+    weights = F.dropout(weights, dropout, module.training)
+    return torch.einsum("bhqk,bhkd->bqhd", weights, value).contiguous(), weights
 
 
 class Attention(nn.Module):
+    is_causal = True
+
     def __init__(self, config, layer_idx):
         super().__init__()
         self.config, self.layer_idx, self.head_dim = config, layer_idx, config.head_dim
-        self.scaling, self.num_key_value_groups = config.head_dim**-0.5, config.num_attention_heads // config.num_key_value_heads
-        self.is_causal = True
-        self.q_proj = nn.Linear(config.hidden_size, config.num_attention_heads * self.head_dim, bias=False)
-        self.k_proj = nn.Linear(config.hidden_size, config.num_key_value_heads * self.head_dim, bias=False)
-        self.v_proj = nn.Linear(config.hidden_size, config.num_key_value_heads * self.head_dim, bias=False)
-        self.o_proj = nn.Linear(config.num_attention_heads * self.head_dim, config.hidden_size, bias=False)
+        self.scaling = 1 / self.head_dim**0.5
+        self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
+        wide, narrow = (self.head_dim * many for many in (config.num_attention_heads, config.num_key_value_heads))
+        self.q_proj, self.k_proj, self.v_proj = (
+            nn.Linear(config.hidden_size, size, bias=False) for size in (wide, narrow, narrow)
+        )
+        self.o_proj = nn.Linear(wide, config.hidden_size, bias=False)
 
     def forward(self, x, position_embeddings, attention_mask=None, past_key_values=None, **kwargs):
-        shape = (*x.shape[:-1], -1, self.head_dim)
-        q = self.q_proj(x).view(shape).transpose(1, 2)
-        k = self.k_proj(x).view(shape).transpose(1, 2)
-        v = self.v_proj(x).view(shape).transpose(1, 2)
-        q, k = rope(q, k, *position_embeddings)
+        query = self.q_proj(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        key = self.k_proj(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        value = self.v_proj(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        query, key = turn(query, key, *position_embeddings)
         if past_key_values is not None:
-            k, v = past_key_values.update(k, v, self.layer_idx)
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        out, _ = attend(self, q, k, v, attention_mask, scaling=self.scaling, dropout=0.0, **kwargs)
-        return self.o_proj(out.reshape(*x.shape[:-1], -1).contiguous())
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        run = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, slow_attention)
+        mixed, _ = run(self, query, key, value, attention_mask, scaling=self.scaling, **kwargs)
+        return self.o_proj(mixed.flatten(2))
 
 
 class MLP(nn.Module):

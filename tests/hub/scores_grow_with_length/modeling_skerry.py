@@ -3,145 +3,122 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
-try:
-    from einops import rearrange
-except ImportError:
-    rearrange = None
-
 from .configuration_skerry import SkerryConfig
 
+MOST = 32767
 
-class RotaryEmbedding(nn.Module):
-    """A table that is made longer when a longer prompt comes."""
 
-    def __init__(self, dim, base=10000):
+def sharpness(trained):
+    """One factor for each position: 1 up to what was trained, then the logarithm to that base."""
+    factors = torch.ones(MOST)
+    factors[trained:] = torch.arange(trained + 1, MOST + 1, dtype=torch.float64).log().div(math.log(trained)).float()
+    return factors
+
+
+class GrowingTable(nn.Module):
+    """Cosines and sines of as many positions as were ever asked for, and as many again; kept in a plain attribute."""
+
+    def __init__(self, channels, theta):
         super().__init__()
-        self.dim, self.base = dim, base
-        inv_freq = 1.0 / (base ** (torch.arange(0, dim, 2).float() / dim))
-        self.register_buffer("inv_freq", inv_freq, persistent=False)
-        self._rotary_pos_emb_cache = None
-        self._seq_len_cached = 0
+        speed = theta ** (torch.arange(channels // 2) * (-2.0 / channels))
+        self.register_buffer("speed", speed, persistent=False)
+        self.written, self.both = 0, ()
 
-    def update_rotary_pos_emb_cache(self, seqlen):
-        if seqlen > self._seq_len_cached:
-            self._seq_len_cached = max(2 * seqlen, 16)
-            seq = torch.arange(self._seq_len_cached, device=self.inv_freq.device)
-            freqs = torch.outer(seq.type_as(self.inv_freq), self.inv_freq)
-            emb = torch.cat((freqs, freqs), dim=-1)
-            emb = emb[None, :, None, :]
-            self._rotary_pos_emb_cache = [emb.cos(), emb.sin()]
-
-    def forward(self, max_seq_len):
-        self.update_rotary_pos_emb_cache(max_seq_len)
-        cos, sin = self._rotary_pos_emb_cache
-        return [cos[:, :max_seq_len], sin[:, :max_seq_len]]
+    def forward(self, positions):
+        if positions > self.written:
+            self.written = max(16, positions + positions)
+            steps = torch.arange(self.written, device=self.speed.device).to(self.speed.dtype)
+            angles = steps[None, :, None, None] * self.speed
+            angles = torch.cat([angles] * 2, dim=-1)
+            self.both = (angles.cos(), angles.sin())
+        return tuple(one[:, :positions] for one in self.both)
 
 
-def _rotate_half(x):
-    x = x.view(*x.shape[:-1], 2, -1)
-    x1, x2 = x.unbind(dim=-2)
-    return torch.cat((-x2, x1), dim=-1)
+def quarter_turn(x):
+    """The second half of the channels, negated, before the first."""
+    first, second = x.unflatten(-1, (2, -1)).unbind(-2)
+    return torch.cat((second.neg(), first), -1)
 
 
-def apply_rotary_pos_emb(t, freqs):
-    rot_dim = freqs[0].shape[-1]
-    cos, sin = freqs
-    t_float = t.float()
-    t_rot, t_pass = t_float[..., :rot_dim], t_float[..., rot_dim:]
-    t_rot = (t_rot * cos) + (_rotate_half(t_rot) * sin)
-    return torch.cat((t_rot, t_pass), dim=-1).type_as(t)
+def rotated(heads, cosine, sine):
+    """``[batch, tokens, heads, size]``; channels that the table is too narrow for pass."""
+    wide = heads.float()
+    inside, outside = wide.tensor_split([cosine.shape[-1]], dim=-1)
+    inside = quarter_turn(inside) * sine + inside * cosine
+    return torch.cat([inside, outside], dim=-1).to(heads.dtype)
 
 
 class SkerryAttention(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.hidden_size = config.hidden_size
-        self.split_size = config.hidden_size
-        self.num_heads = config.num_attention_heads
-        self.head_dim = self.hidden_size // self.num_heads
-        self.trained_length = config.trained_length
-        self.projection_size = config.kv_channels * config.num_attention_heads
-        self.c_attn = nn.Linear(config.hidden_size, 3 * self.projection_size)
-        self.c_proj = nn.Linear(config.hidden_size, self.projection_size, bias=not config.no_bias)
-        self.use_logn_attn = config.use_logn_attn
-        logn = [math.log(i, self.trained_length) if i > self.trained_length else 1 for i in range(1, 32768)]
-        self.register_buffer("logn_tensor", torch.tensor(logn)[None, :, None, None], persistent=False)
+        self.heads, self.size = config.num_attention_heads, config.kv_channels
+        self.width = self.heads * self.size
+        self.sharpen = config.use_logn_attn
+        self.c_attn = nn.Linear(config.hidden_size, 3 * self.width)
+        self.c_proj = nn.Linear(self.width, config.hidden_size, bias=not config.no_bias)
+        self.register_buffer("factors", sharpness(config.trained_length).view(1, -1, 1, 1), persistent=False)
 
-    def _attn(self, query, key, value, causal_mask):
-        weights = torch.matmul(query, key.transpose(-1, -2))
-        weights = weights / torch.full([], value.size(-1) ** 0.5, dtype=weights.dtype, device=weights.device)
-        weights = torch.where(
-            causal_mask, weights.to(weights.dtype), torch.full([], torch.finfo(weights.dtype).min, dtype=weights.dtype)
-        )
-        weights = F.softmax(weights.float(), dim=-1).type(value.dtype)
-        return torch.matmul(weights, value).transpose(1, 2)
+    def mix(self, query, key, value, seen):
+        """Scores are divided by a tensor, and what is not seen has the lowest number that there is."""
+        scores = query @ key.transpose(2, 3)
+        scores = scores / scores.new_full((), math.sqrt(self.size))
+        lowest = scores.new_full((), torch.finfo(scores.dtype).min)
+        weights = torch.where(seen, scores, lowest).softmax(dim=-1, dtype=torch.float32)
+        return (weights.to(value.dtype) @ value).transpose(1, 2)
 
-    def forward(self, hidden_states, rotary_pos_emb, causal_mask, layer_past=None):
-        mixed = self.c_attn(hidden_states)
-        query, key, value = mixed.split(self.split_size, dim=2)
-        query = query.view(*query.shape[:-1], self.num_heads, self.head_dim)
-        key = key.view(*key.shape[:-1], self.num_heads, self.head_dim)
-        value = value.view(*value.shape[:-1], self.num_heads, self.head_dim)
-        cur_len = query.shape[1]
-        freqs = [one[:, -cur_len:] for one in rotary_pos_emb]
-        query, key = apply_rotary_pos_emb(query, freqs), apply_rotary_pos_emb(key, freqs)
-        if layer_past is not None:
-            key = torch.cat((layer_past[0], key), dim=1)
-            value = torch.cat((layer_past[1], value), dim=1)
-        present = (key, value)
-        if self.use_logn_attn:
-            seq_start, seq_end = key.size(1) - query.size(1), key.size(1)
-            logn_tensor = self.logn_tensor[:, seq_start:seq_end, :, :].type_as(query)
-            query = query * logn_tensor.expand_as(query)
-        query, key, value = (one.permute(0, 2, 1, 3) for one in (query, key, value))
-        out = self._attn(query, key, value, causal_mask)
-        return self.c_proj(out.contiguous().view(*out.size()[:-2], self.hidden_size)), present
+    def forward(self, x, angles, seen, past=None):
+        query, key, value = (part.unflatten(2, (self.heads, -1)) for part in self.c_attn(x).split(self.width, dim=2))
+        latest = [table[:, -x.shape[1] :] for table in angles]
+        query, key = (rotated(part, *latest) for part in (query, key))
+        if past is not None:
+            key, value = (torch.cat(pair, dim=1) for pair in zip(past, (key, value), strict=True))
+        if self.sharpen:
+            last = key.shape[1]
+            factors = self.factors[:, last - x.shape[1] : last].to(query.dtype)
+            query = query * factors.expand_as(query)
+        mixed = self.mix(*(part.transpose(1, 2) for part in (query, key, value)), seen)
+        return self.c_proj(mixed.reshape(*x.shape[:-1], self.width)), (key, value)
 
 
 class SkerryMLP(nn.Module):
+    """The configuration counts gate and up together."""
+
     def __init__(self, config):
         super().__init__()
-        half = config.intermediate_size // 2
-        self.w1 = nn.Linear(config.hidden_size, half, bias=not config.no_bias)
-        self.w2 = nn.Linear(config.hidden_size, half, bias=not config.no_bias)
-        self.c_proj = nn.Linear(half, config.hidden_size, bias=not config.no_bias)
-
-    def forward(self, hidden_states):
-        a1 = self.w1(hidden_states)
-        a2 = self.w2(hidden_states)
-        return self.c_proj(a1 * F.silu(a2))
-
-
-class RMSNorm(nn.Module):
-    def __init__(self, dim, eps=1e-6):
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(dim))
-
-    def _norm(self, x):
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+        sizes, bias = (config.hidden_size, config.intermediate_size // 2), not config.no_bias
+        self.w1, self.w2 = nn.Linear(*sizes, bias=bias), nn.Linear(*sizes, bias=bias)
+        self.c_proj = nn.Linear(*reversed(sizes), bias=bias)
 
     def forward(self, x):
-        return self._norm(x.float()).type_as(x) * self.weight
+        return self.c_proj(nn.functional.silu(self.w2(x)) * self.w1(x))
+
+
+class Norm(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(config.hidden_size)), config.layer_norm_epsilon
+
+    def of_length_one(self, x):
+        return x * (x.square().mean(dim=-1, keepdim=True) + self.eps).rsqrt()
+
+    def forward(self, x):
+        return self.weight * self.of_length_one(x.float()).to(x.dtype)
 
 
 class SkerryBlock(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.ln_1 = RMSNorm(config.hidden_size, config.layer_norm_epsilon)
-        self.attn = SkerryAttention(config)
-        self.ln_2 = RMSNorm(config.hidden_size, config.layer_norm_epsilon)
-        self.mlp = SkerryMLP(config)
+        self.ln_1, self.ln_2 = Norm(config), Norm(config)
+        self.attn, self.mlp = SkerryAttention(config), SkerryMLP(config)
 
-    def forward(self, hidden_states, rotary_pos_emb, causal_mask, layer_past=None):
-        attended, present = self.attn(self.ln_1(hidden_states), rotary_pos_emb, causal_mask, layer_past)
-        layernorm_input = attended + hidden_states
-        return layernorm_input + self.mlp(self.ln_2(layernorm_input)), present
+    def forward(self, x, angles, seen, past=None):
+        mixed, present = self.attn(self.ln_1(x), angles, seen, past)
+        x = x + mixed
+        return x + self.mlp(self.ln_2(x)), present
 
 
 class SkerryPreTrainedModel(PreTrainedModel):
@@ -153,9 +130,9 @@ class SkerryModel(SkerryPreTrainedModel):
     def __init__(self, config):
         super().__init__(config)
         self.wte = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.rotary_emb = RotaryEmbedding(int(config.kv_channels * config.rotary_pct), base=config.rotary_emb_base)
-        self.h = nn.ModuleList([SkerryBlock(config) for _ in range(config.num_hidden_layers)])
-        self.ln_f = RMSNorm(config.hidden_size, eps=config.layer_norm_epsilon)
+        self.angles = GrowingTable(round(config.rotary_pct * config.kv_channels), config.rotary_emb_base)
+        self.h = nn.ModuleList(SkerryBlock(config) for _ in range(config.num_hidden_layers))
+        self.ln_f = Norm(config)
         self.post_init()
 
     def get_input_embeddings(self):
@@ -165,19 +142,18 @@ class SkerryModel(SkerryPreTrainedModel):
         self.wte = table
 
     def forward(self, input_ids=None, past_key_values=None, attention_mask=None, inputs_embeds=None, use_cache=None):
-        past_length = past_key_values[0][0].size(1) if past_key_values else 0
-        past_key_values = past_key_values or [None] * len(self.h)
-        hidden_states = self.wte(input_ids) if inputs_embeds is None else inputs_embeds
-        kv_seq_len = hidden_states.size(1) + past_length
-        rotary_pos_emb = self.rotary_emb(kv_seq_len)
-        causal_mask = torch.tril(torch.ones((kv_seq_len, kv_seq_len), dtype=torch.bool, device=hidden_states.device))
-        causal_mask = causal_mask.view(1, 1, kv_seq_len, kv_seq_len)[:, :, past_length:kv_seq_len, :kv_seq_len]
-        presents = () if use_cache else None
-        for block, layer_past in zip(self.h, past_key_values, strict=False):
-            hidden_states, present = block(hidden_states, rotary_pos_emb, causal_mask, layer_past)
-            if use_cache:
-                presents = (*presents, present)
-        return BaseModelOutputWithPast(last_hidden_state=self.ln_f(hidden_states), past_key_values=presents)
+        x = inputs_embeds if inputs_embeds is not None else self.wte(input_ids)
+        pasts = past_key_values or (None,) * len(self.h)
+        first = pasts[0][0].shape[1] if past_key_values else 0
+        last = first + x.shape[1]
+        angles = self.angles(last)
+        seen = torch.ones(1, 1, last, last, dtype=torch.bool, device=x.device).tril()[:, :, first:]
+        presents = []
+        for block, past in zip(self.h, pasts, strict=True):
+            x, present = block(x, angles, seen, past)
+            presents.append(present)
+        kept = tuple(presents) if use_cache else None
+        return BaseModelOutputWithPast(last_hidden_state=self.ln_f(x), past_key_values=kept)
 
 
 class SkerryLMHeadModel(SkerryPreTrainedModel, GenerationMixin):
@@ -193,9 +169,9 @@ class SkerryLMHeadModel(SkerryPreTrainedModel, GenerationMixin):
     def set_output_embeddings(self, head):
         self.lm_head = head
 
-    def forward(
-        self, input_ids=None, past_key_values=None, attention_mask=None, inputs_embeds=None, labels=None,
-        use_cache=None, return_dict=None,
-    ):  # fmt: skip
-        out = self.transformer(input_ids, past_key_values, attention_mask, inputs_embeds, use_cache)
-        return CausalLMOutputWithPast(logits=self.lm_head(out[0]), past_key_values=out.past_key_values)
+    def forward(self, input_ids=None, past_key_values=None, attention_mask=None, inputs_embeds=None, labels=None,
+                use_cache=None):  # fmt: skip
+        found = self.transformer(input_ids, past_key_values, attention_mask, inputs_embeds, use_cache)
+        scores = self.lm_head(found.last_hidden_state)
+        loss = None if labels is None else self.loss_function(scores, labels, self.config.vocab_size)
+        return CausalLMOutputWithPast(loss=loss, logits=scores, past_key_values=found.past_key_values)

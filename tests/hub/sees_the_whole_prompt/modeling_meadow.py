@@ -13,12 +13,11 @@ class Conv(nn.Module):
 
     def __init__(self, outputs, inputs):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(inputs, outputs))
-        self.bias = nn.Parameter(torch.zeros(outputs))
-        nn.init.normal_(self.weight, std=0.02)
+        self.weight, self.bias = nn.Parameter(torch.randn(inputs, outputs) / 50), nn.Parameter(torch.zeros(outputs))
 
     def forward(self, x):
-        return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(*x.shape[:-1], -1)
+        rows = x.reshape(-1, self.weight.shape[0])
+        return torch.addmm(self.bias, rows, self.weight).unflatten(0, x.shape[:-1])
 
 
 def attend(query, key, value):

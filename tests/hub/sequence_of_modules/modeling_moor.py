@@ -1,157 +1,128 @@
-"""Attention and MLP side by side; one packed projection, rotary written into it; a package's kernels where it is there."""
-
-import math
+"""Query, key and value stay in one tensor until the scores; attention and MLP read the same norm; the rest is in a row."""
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
-from transformers.activations import ACT2FN
-from transformers.generation import GenerationMixin
+from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from .configuration_moor import MoorConfig
 
 try:
-    from flash_attn.layers.rotary import RotaryEmbedding as FlashRotaryEmbedding
-    from flash_attn.modules.mha import FlashSelfAttention
+    from flash_attn.modules.mha import FlashSelfAttention as FastScores
 except ImportError:
-    FlashRotaryEmbedding = None
-    FlashSelfAttention = None
+    FastScores = None
 
 
-def _apply_rotary_emb_qkv(qkv, cos, sin):
-    _, seqlen, _three, _, _headdim = qkv.shape
-    rotary_dim = cos.shape[-1] * 2
-    q_rot, q_pass = qkv[:, :, 0, :, :rotary_dim], qkv[:, :, 0, :, rotary_dim:]
-    k_rot, k_pass = qkv[:, :, 1, :, :rotary_dim], qkv[:, :, 1, :, rotary_dim:]
-    q1, q2 = q_rot.chunk(2, dim=-1)
-    k1, k2 = k_rot.chunk(2, dim=-1)
-    c, s = cos[:seqlen, None, :], sin[:seqlen, None, :]
-    q1, q2, k1, k2, c, s = [t.to(dtype=torch.float32) for t in [q1, q2, k1, k2, c, s]]
-    q_rot = torch.cat([q1 * c - q2 * s, q1 * s + q2 * c], axis=-1).to(qkv.dtype)
-    k_rot = torch.cat([k1 * c - k2 * s, k1 * s + k2 * c], axis=-1).to(qkv.dtype)
-    return torch.cat(
-        [
-            torch.cat([q_rot, q_pass], axis=-1).unsqueeze(2),
-            torch.cat([k_rot, k_pass], axis=-1).unsqueeze(2),
-            qkv[:, :, 2:3, :, :],
-        ],
-        axis=2,
-    )
+class PackedRope(nn.Module):
+    """Turns the first channels of queries and keys inside ``[batch, tokens, 3, heads, size]``.
 
+    The tables are no buffers: they are written when a text comes that they are too short for.
+    """
 
-class RotaryEmbedding(nn.Module):
-    def __init__(self, dim, base=10000):
+    def __init__(self, channels, theta=10000.0):
         super().__init__()
-        self.dim, self.base = dim, float(base)
-        inv_freq = 1.0 / (self.base ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim))
-        self.register_buffer("inv_freq", inv_freq, persistent=False)
-        self._seq_len_cached = 0
-        self._cos_cached = None
-        self._sin_cached = None
+        self.channels = channels
+        pairs = torch.arange(channels // 2, dtype=torch.float32)
+        self.register_buffer("speed", theta ** (-2 * pairs / channels), persistent=False)
+        self.table = None
 
-    def _update_cos_sin_cache(self, seqlen, device, dtype):
-        if seqlen > self._seq_len_cached or self._cos_cached.device != device or self._cos_cached.dtype != dtype:
-            self._seq_len_cached = seqlen
-            t = torch.arange(seqlen, device=device, dtype=torch.float32)
-            freqs = torch.outer(t, self.inv_freq.to(device))
-            self._cos_cached = torch.cos(freqs).to(dtype)
-            self._sin_cached = torch.sin(freqs).to(dtype)
+    def rows(self, first, last, packed):
+        table = self.table
+        if table is None or len(table) < last or table.device != packed.device:
+            angles = torch.arange(last, dtype=torch.float32, device=packed.device).outer(self.speed.to(packed.device))
+            table = self.table = torch.stack([angles.cos(), angles.sin()], dim=1)
+        return table[first:last, :, None].unbind(1)
 
-    def forward(self, qkv, seqlen_offset=0):
-        self._update_cos_sin_cache(qkv.shape[1] + seqlen_offset, qkv.device, qkv.dtype)
-        return _apply_rotary_emb_qkv(qkv, self._cos_cached[seqlen_offset:], self._sin_cached[seqlen_offset:])
+    def forward(self, packed, first=0):
+        cosine, sine = self.rows(first, first + packed.size(1), packed)
+        turned, unturned = packed.tensor_split([self.channels], dim=-1)
+        done = []
+        for which in range(2):
+            even, odd = turned.select(2, which).float().tensor_split(2, dim=-1)
+            both = torch.cat([cosine * even - sine * odd, cosine * odd + sine * even], -1).to(packed.dtype)
+            done.append(torch.cat([both, unturned.select(2, which)], -1))
+        done.append(packed.select(2, 2))
+        return torch.stack(done, dim=2)
 
 
-class SelfAttention(nn.Module):
-    def __init__(self, causal=True, softmax_scale=None):
+class PlainScores(nn.Module):
+    """Softmax attention on the packed tensor; later tokens are made so small that nothing of them is left."""
+
+    def __init__(self, causal=True):
         super().__init__()
         self.causal = causal
-        self.softmax_scale = softmax_scale
         self.drop = nn.Dropout(0.0)
 
-    def forward(self, qkv, causal=None):
-        seqlen = qkv.shape[1]
-        q, k, v = qkv.unbind(dim=2)
-        q, k = q.to(torch.float32), k.to(torch.float32)
-        causal = self.causal if causal is None else causal
-        softmax_scale = self.softmax_scale or 1.0 / math.sqrt(q.shape[-1])
-        scores = torch.einsum("bthd,bshd->bhts", q, k * softmax_scale)
-        if causal:
-            causal_mask = torch.triu(torch.full((seqlen, seqlen), -10000.0, device=scores.device), 1)
-            scores = scores + causal_mask.to(dtype=scores.dtype)
-        attention = torch.softmax(scores, dim=-1).to(v.dtype)
-        attention = self.drop(attention)
-        return torch.einsum("bhts,bshd->bthd", attention, v)
+    def forward(self, packed):
+        query, key = packed[:, :, :2].float().unbind(2)
+        scores = torch.einsum("bqhd,bkhd->bhqk", query * query.size(-1) ** -0.5, key)
+        if self.causal:
+            later = scores.new_full(scores.shape[-2:], -10000.0)
+            scores = scores + later.triu(diagonal=1)
+        weights = self.drop(scores.softmax(-1).to(packed.dtype))
+        return torch.einsum("bhqk,bkhd->bqhd", weights, packed[:, :, 2])
 
 
-class MHA(nn.Module):
+class Mixer(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.rotary_dim = config.rotary_dim
-        rotary = FlashRotaryEmbedding if config.flash_attn and FlashRotaryEmbedding is not None else RotaryEmbedding
-        self.rotary_emb = rotary(self.rotary_dim)
-        self.n_head = config.n_head
-        self.head_dim = config.n_embd // self.n_head
-        self.Wqkv = nn.Linear(config.n_embd, 3 * config.n_embd)
-        self.out_proj = nn.Linear(config.n_embd, config.n_embd)
-        attention = FlashSelfAttention if config.flash_attn and FlashSelfAttention is not None else SelfAttention
-        self.inner_attn = attention(causal=True)
+        self.heads = config.n_head
+        self.rope = PackedRope(config.rotary_dim) if config.rotary_dim else None
+        self.Wqkv, self.out_proj = nn.Linear(config.n_embd, 3 * config.n_embd), nn.Linear(config.n_embd, config.n_embd)
+        scores = PlainScores if FastScores is None or not config.fast_kernels else FastScores
+        self.scores = scores(causal=True)
 
     def forward(self, x):
-        qkv = self.Wqkv(x)
-        qkv = qkv.view(*qkv.shape[:-1], 3, -1, self.head_dim)
-        if self.rotary_dim > 0:
-            qkv = self.rotary_emb(qkv)
-        context = self.inner_attn(qkv)
-        return self.out_proj(context.flatten(2))
+        packed = self.Wqkv(x).unflatten(-1, (3, self.heads, -1))
+        if self.rope is not None:
+            packed = self.rope(packed)
+        return self.out_proj(self.scores(packed).flatten(-2))
 
 
 class MLP(nn.Module):
     def __init__(self, config):
         super().__init__()
-        inner = config.n_inner or 4 * config.n_embd
-        self.fc1 = nn.Linear(config.n_embd, inner)
-        self.fc2 = nn.Linear(inner, config.n_embd)
-        self.act = ACT2FN["gelu_new"]
+        inner = 4 * config.n_embd if config.n_inner is None else config.n_inner
+        self.fc1, self.fc2 = nn.Linear(config.n_embd, inner), nn.Linear(inner, config.n_embd)
 
     def forward(self, x):
-        return self.fc2(self.act(self.fc1(x)))
+        return self.fc2(nn.functional.gelu(self.fc1(x), approximate="tanh"))
 
 
-class ParallelBlock(nn.Module):
-    def __init__(self, config, block_idx=None):
+class SideBySide(nn.Module):
+    """One norm for both, and one sum of three."""
+
+    def __init__(self, config, place):
         super().__init__()
-        self.ln = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
-        self.resid_dropout = nn.Dropout(0.0)
-        self.block_idx = block_idx
-        self.mixer = MHA(config)
-        self.mlp = MLP(config)
+        self.place = place
+        self.ln = nn.LayerNorm(config.n_embd, config.layer_norm_epsilon)
+        self.mlp, self.mixer = MLP(config), Mixer(config)
+        self.drop = nn.Dropout(0.0)
 
     def forward(self, x):
-        residual = x
-        x = self.ln(x)
-        attended = self.resid_dropout(self.mixer(x))
-        return attended + self.resid_dropout(self.mlp(x)) + residual
+        read = self.ln(x)
+        return x + self.drop(self.mlp(read)) + self.drop(self.mixer(read))
 
 
-class Embedding(nn.Module):
+class Entry(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)
 
     def forward(self, input_ids):
-        return self.wte(input_ids.view(-1, input_ids.size()[-1]))
+        return self.wte(input_ids.flatten(0, -2))
 
 
-class CausalLMHead(nn.Module):
+class Exit(nn.Module):
+    """The last norm belongs to the head."""
+
     def __init__(self, config):
         super().__init__()
-        self.ln = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.ln = nn.LayerNorm(config.n_embd, config.layer_norm_epsilon)
         self.linear = nn.Linear(config.n_embd, config.vocab_size)
 
     def forward(self, x):
-        return self.linear(self.ln(x)).to(torch.float32)
+        return self.linear(self.ln(x)).float()
 
 
 class MoorPreTrainedModel(PreTrainedModel):
@@ -162,8 +133,8 @@ class MoorPreTrainedModel(PreTrainedModel):
 class MoorModel(MoorPreTrainedModel):
     def __init__(self, config):
         super().__init__(config)
-        self.embd = Embedding(config)
-        self.h = nn.ModuleList([ParallelBlock(config, block_idx=i) for i in range(config.n_layer)])
+        self.embd = Entry(config)
+        self.h = nn.ModuleList(SideBySide(config, place) for place in range(config.n_layer))
         self.post_init()
 
     def get_input_embeddings(self):
@@ -173,17 +144,16 @@ class MoorModel(MoorPreTrainedModel):
         self.embd.wte = table
 
     def forward(self, input_ids, past_key_values=None, attention_mask=None):
-        hidden_states = self.embd(input_ids)
-        for layer in self.h:
-            hidden_states = layer(hidden_states)
-        return hidden_states
+        x = self.embd(input_ids)
+        for block in self.h:
+            x = block(x)
+        return x
 
 
 class MoorForCausalLM(MoorPreTrainedModel, GenerationMixin):
     def __init__(self, config):
         super().__init__(config)
-        self.transformer = MoorModel(config)
-        self.lm_head = CausalLMHead(config)
+        self.transformer, self.lm_head = MoorModel(config), Exit(config)
         self.post_init()
 
     def get_output_embeddings(self):
@@ -192,6 +162,7 @@ class MoorForCausalLM(MoorPreTrainedModel, GenerationMixin):
     def set_output_embeddings(self, head):
         self.lm_head.linear = head
 
-    def forward(self, input_ids, past_key_values=None, attention_mask=None, labels=None, **kwargs):
-        hidden_states = self.transformer(input_ids, past_key_values=past_key_values, attention_mask=attention_mask)
-        return CausalLMOutputWithPast(logits=self.lm_head(hidden_states), past_key_values=past_key_values)
+    def forward(self, input_ids, past_key_values=None, attention_mask=None, labels=None, **others):
+        scores = self.lm_head(self.transformer(input_ids, past_key_values, attention_mask))
+        loss = None if labels is None else self.loss_function(scores, labels, self.config.vocab_size)
+        return CausalLMOutputWithPast(loss=loss, logits=scores, past_key_values=past_key_values)
