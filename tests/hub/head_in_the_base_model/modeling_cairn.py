@@ -42,12 +42,14 @@ class SelfAttention(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
     def forward(self, x, table):
-        packed = self.query_key_value(x).unflatten(-1, (-1, self.size))
-        query, key, value = packed.split([self.heads, self.groups, self.groups], dim=2)
-        query, key = turn(query, table), turn(key, table)
+        wide, narrow = self.heads * self.size, self.groups * self.size
+        query, key, value = self.query_key_value(x).split([wide, narrow, narrow], dim=-1)
+        query = turn(query.unflatten(-1, (-1, self.size)), table)
+        key = turn(key.unflatten(-1, (-1, self.size)), table)
+        value = value.unflatten(-1, (-1, self.size))
         times = self.heads // self.groups
         key, value = (
-            one.unsqueeze(3).expand(-1, -1, -1, times, -1).reshape_as(query) for one in (key, value)
+            one.unsqueeze(3).expand(-1, -1, -1, times, -1).reshape(query.shape) for one in (key, value)
         )
         query, key, value = (one.permute(1, 2, 0, 3) for one in (query, key, value))
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)

@@ -54,7 +54,9 @@ class TarnAttention(nn.Module):
 
     def forward(self, x, biases):
         three = self.W_pack(x).unflatten(-1, (3, x.size(-1))).movedim(-2, 0)
-        query, key, value = (three[n].unflatten(-1, (self.heads, -1)).transpose(1, 2) for n in range(3))
+        query = three[0].unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        key = three[1].unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        value = three[2].unflatten(-1, (self.heads, -1)).transpose(1, 2)
         scores = query @ key.mT / math.sqrt(query.size(-1)) + biases.unsqueeze(0)
         lowest = torch.tensor(torch.finfo(scores.dtype).min)
         weights = torch.maximum(scores, lowest).softmax(-1)
