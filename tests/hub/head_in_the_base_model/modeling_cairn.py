@@ -48,12 +48,11 @@ class SelfAttention(nn.Module):
         key = turn(key.unflatten(-1, (-1, self.size)), table)
         value = value.unflatten(-1, (-1, self.size))
         times = self.heads // self.groups
-        key, value = (
-            one.unsqueeze(3).expand(-1, -1, -1, times, -1).reshape(query.shape) for one in (key, value)
-        )
+        key = key.unsqueeze(3).expand(-1, -1, -1, times, -1).flatten(2, 3)
+        value = value.unsqueeze(3).expand(-1, -1, -1, times, -1).flatten(2, 3)
         query, key, value = (one.permute(1, 2, 0, 3) for one in (query, key, value))
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.dense(mixed.permute(2, 0, 1, 3).reshape(x.shape))
+        return self.dense(mixed.permute(2, 0, 1, 3).flatten(2))
 
 
 class Block(nn.Module):
