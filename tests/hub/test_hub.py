@@ -35,7 +35,7 @@ SERVED = {
 }
 REFUSED = {
     "sees_the_whole_prompt": (Reason.MASK_NOT_CAUSAL, "no switch in its configuration"),
-    "hashes_two_tokens": (Reason.NUMBERS_DIFFER, "by `pad` a token notices others"),
+    "hashes_two_tokens": (Reason.NUMBERS_DIFFER, "gives a token what was made of other tokens' ids"),
     "learned_biases": (Reason.MASK_NOT_CAUSAL, "depends on weights"),
     "keys_of_one_head": (Reason.NO_INTERFACE, "make them [batch, heads, queries, keys]"),
     "sequence_of_modules": (Reason.POSITIONS_NOT_READ, "look angles up by them"),
