@@ -33,6 +33,7 @@ ALLOWED = {
     "transformers": (
         "vllm/",
         *(f"planner/{name}.py" for name in ("load", "shrink", "wrapper", "build", "checkpoint", "conversion", "spans")),
+        "planner/own_attention.py",
     ),
 }
 

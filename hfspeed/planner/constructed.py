@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -20,7 +20,13 @@ _LIBRARIES = ("transformers.", "torch.")
 
 def unfixed(small: Study) -> Refusal | None:
     """A refusal if the model that is served could have other numbers than the one that its author loads."""
-    return _loaded(type(small.model)) or _folded(small) or _drawn(small)
+    if no := _loaded(type(small.model)):
+        return no
+    try:
+        other = _another(small)
+    except SubjectError:
+        return None
+    return _folded(other) or _drawn(small, other)
 
 
 def _loaded(model_class: type[Any]) -> Refusal | None:
@@ -33,12 +39,13 @@ def _loaded(model_class: type[Any]) -> Refusal | None:
     return _told(model_class, found, vars(owner)["from_pretrained"], help_)
 
 
-def _folded(small: Study) -> Refusal | None:
+def _folded(model: Any) -> Refusal | None:
     """Weights that change between training and serving: they are loaded into a model that serves already."""
-    model = copy.deepcopy(small.fresh)
     before = {name: value.detach().clone() for name, value in _numbers(model)}
-    changed = [(name, value.detach().clone()) for name, value in _numbers(model.train())]
-    for name, value in (*changed, *_numbers(model.eval())):
+    changed = []
+    for turn in (model.eval, model.train, model.eval):
+        changed += [(name, value.detach().clone()) for name, value in _numbers(turn())]
+    for name, value in changed:
         if name not in before or not torch.equal(before[name], value):
             above = [type(model.get_submodule(path)) for path in (*reversed(outer(name)), "")]
             owner = next((cls for cls in above if cls.train is not nn.Module.train), type(model))
@@ -48,15 +55,16 @@ def _folded(small: Study) -> Refusal | None:
     return None
 
 
-def _drawn(small: Study) -> Refusal | None:
-    """Buffers that are drawn, and kept in no checkpoint: every load has others."""
-    with torch.random.fork_rng():
+def _another(small: Study) -> Any:
+    """The small model built once more, with other random numbers, and not yet put to serving."""
+    kind, config = type(small.model), small.model.config
+    with torch.random.fork_rng(), patch.object(kind, "eval", lambda module: module):
         torch.manual_seed(1)
-        try:
-            kind, config = type(small.model), small.model.config
-            other = build(kind, config, device="cpu", dtype=torch.float64, interface=small.interface)
-        except SubjectError:
-            return None
+        return build(kind, config, device="cpu", dtype=torch.float64, interface=small.interface)
+
+
+def _drawn(small: Study, other: Any) -> Refusal | None:
+    """Buffers that are drawn, and kept in no checkpoint: every load has others."""
     for path, module in small.fresh.named_modules():
         for name in sorted(module._non_persistent_buffers_set):
             mine, theirs = module._buffers.get(name), getattr(other.get_submodule(path), name, None)

@@ -28,7 +28,7 @@ from hfspeed.refusal import Reason, Refusal
 NAME = "hfspeed_spans"
 """The attention implementation for which masks are made, and looked at."""
 FEW, MANY = 40, 512
-"""Tokens of the prompt. Where it can be run, one has every token id, for masks that are made of them."""
+"""Tokens of the prompt. Where it can be run, one has most token ids in its midst, for masks that are made of them."""
 MAKERS = "transformers.masking_utils"
 
 
@@ -101,9 +101,8 @@ def whole(subject: Subject, full: Study) -> dict[str, Span]:
 
 def _looked(model: Any) -> Spans | None:
     """Run a prompt and look at its masks; ``None`` if it cannot be run so."""
-    rows = int(model.get_input_embeddings().weight.shape[0])
     many = copy.deepcopy(model)
-    return _run(many, max(FEW, min(rows, MANY))) or _run(model, FEW)
+    return _run(many, MANY) or _run(model, FEW)
 
 
 def _run(model: Any, tokens: int) -> Spans | None:

@@ -34,12 +34,24 @@ LOAD = """
         model.head.weight.data *= 0.5
         return model
 """
+ONCE = """    def train(self, mode=True):
+        super().train(mode)
+        if not mode and not self.folded:
+            self.w2.weight.data *= 0.5
+            self.folded = True
+        return self
+
+"""
 DRAWN = '        self.register_buffer("noise", torch.randn(config.width), persistent=False)\n'
 
 CASES = {
     "weights folded by eval": (
         "when `train()` and `eval()`",
         [(MADE, f"{MADE}        self.folded = False\n"), (EXPAND, FOLD + EXPAND)],
+    ),
+    "weights folded by the first eval": (
+        "when `train()` and `eval()`",
+        [(MADE, f"{MADE}        self.folded = False\n"), (EXPAND, ONCE + EXPAND)],
     ),
     "weights changed while loading": ("without it", [(MODEL, MODEL + LOAD)]),
     "buffers drawn": (

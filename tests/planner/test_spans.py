@@ -80,6 +80,24 @@ def test_a_mask_of_another_kind(tmp_path: Path) -> None:
     assert "nor in chunks" in told.value.refusals[0].found
 
 
+PARTS = "(input_ids == 3).cumsum(-1)"
+
+
+def test_a_mask_made_of_token_ids(tmp_path: Path) -> None:
+    """Sequences packed behind separators; no prompt of a proof need have one in its midst."""
+    rule = f"(lambda parts: lambda b, h, q, k: parts[b, q] == parts[b, k])({PARTS})"
+    with pytest.raises(RefusedError) as told:
+        decide(mutant(tmp_path, *masks("create_causal_mask", and_mask_function=rule)))
+    assert told.value.refusals[0].reason is Reason.MASK_NOT_CAUSAL
+
+
+def test_positions_that_stand_still_far_on(tmp_path: Path) -> None:
+    """transformers takes positions that repeat for packed sequences, in the mask that it makes for itself."""
+    clipped = "        position_ids = position_ids.clamp(max=300)\n"
+    with pytest.raises(RefusedError):
+        decide(mutant(tmp_path, (MADE, clipped + MADE)))
+
+
 @pytest.mark.parametrize("each", [3, 4096])
 def test_layers_that_count_by_themselves(tmp_path: Path, each: int) -> None:
     heat = f"        heat = 1 + torch.log1p(torch.floor(torch.arange(tokens) / {each}))\n"
