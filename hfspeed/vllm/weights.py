@@ -18,6 +18,7 @@ from hfspeed.plan.shares import Span, own_ranges
 from hfspeed.planner.checkpoint import resolver
 from hfspeed.planner.conversion import Conversion
 from hfspeed.reference.layers import picked
+from hfspeed.vllm.baked import Baked
 from hfspeed.vllm.expert_pieces import ExpertPieces
 from hfspeed.vllm.stages import is_here
 from hfspeed.vllm.surplus import SHOWN, counted, surplus
@@ -65,6 +66,7 @@ class Loader:
         self.pieces = ExpertPieces(plan, self.conversion)
         self.paths = {path for path, _ in author.named_modules() if path}
         self.shapes = {name: tuple(value.shape) for name, value in author.state_dict().items()}
+        self.baked = Baked(plan, author)
         self.strict = strict
         self.slots = _slots(plan, author, place)
         self.modules = _modules(self.slots)
@@ -88,6 +90,7 @@ class Loader:
         extra: dict[str, str] = {}
         for name, tensor in self.conversion.assembled(self.pieces.left(root, weights)):
             source, slots = self._place_of(name, values, extra)
+            self.baked.check(name, source, tensor)
             for slot in slots:
                 if not is_quantised(_holder(root, slot)):
                     self._check_shape(name, source, tensor)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hfspeed.errors import CheckpointError, PlanError
-from hfspeed.plan import Plan, Tie, Weight, Wrapper
+from hfspeed.plan import Attention, Plan, Tie, Weight, Wrapper
 from hfspeed.planner.build import build
 
 
@@ -101,6 +101,23 @@ def test_old_rotary_buffers_may_be_there(author: Any) -> None:
     tensors = _tensors(author)
     tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.zeros(2)
     _loader(author, _plan(author)).load(author, tensors.items())
+
+
+@pytest.mark.parametrize("measured", [True, False], ids=["by hand", "by the interface"])
+def test_saved_masks_that_were_measured_must_be_as_computed(author: Any, measured: bool) -> None:
+    """A checkpoint's mask could be a window; attention by hand was measured with the one that the code makes."""
+    path = "model.layers.0.self_attn"
+    module = author.get_submodule(path)
+    module.register_buffer("mask", torch.ones(4, 4).tril().bool())
+    plan = _plan(author)
+    plan = replace(plan, ops=(Attention(path, 2, 2, 4, 4, 0.5, measured=measured),))
+    tensors = {name: torch.zeros_like(v) for name, v in author.state_dict().items()}
+    tensors[f"{path}.mask"] = module.mask.clone()
+    _loader(author, plan).load(author, tensors.items())
+    tensors[f"{path}.mask"] = module.mask & torch.ones(4, 4).triu(-1).bool()
+    expected = pytest.raises(CheckpointError, match=r"self_attn\.mask on disk") if measured else nullcontext()
+    with expected:
+        _loader(author, plan).load(author, tensors.items())
 
 
 def test_shapes_are_checked(author: Any) -> None:
