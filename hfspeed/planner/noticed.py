@@ -26,8 +26,7 @@ OWN, OTHERS = 1, 2
 """What numbers were made of: the id of their own token, or of other tokens too."""
 TRIED = (0, TOKENS // 2, TOKENS - 1)
 """Tokens whose number is changed, to see whether only its own result changes."""
-FILLED = ("new_zeros", "new_ones", "new_empty", "new_full", "zeros_like", "ones_like", "empty_like", "full_like")
-"""Functions that read no value of what they are given."""
+_SHAPES = ("new_zeros", "new_ones", "new_empty", "new_full", "zeros_like", "ones_like", "empty_like", "full_like")
 
 
 class _Followed(TorchFunctionMode):
@@ -45,7 +44,7 @@ class _Followed(TorchFunctionMode):
         level = max((self.made.get(id(one), 0) for one in given), default=0)
         wanted = level if level != OWN else self._level(func, args, kwargs)
         out = func(*args, **kwargs)
-        if not level or getattr(func, "__name__", "") in FILLED:
+        if not level or getattr(func, "__name__", "") in _SHAPES:
             return out
         results = list(_tensors(out)) or [one for one in given[:1] if func is torch.Tensor.__setitem__]
         joined = any(one.is_floating_point() and id(one) not in self.made for one in given)

@@ -19,7 +19,7 @@ from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, Experts, History, Plan, Recurrence
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
-from hfspeed.planner.noticed import FILLED, noticed
+from hfspeed.planner.noticed import noticed
 from hfspeed.planner.study import TOKENS, Study, prompt
 from hfspeed.planner.ways import line
 from hfspeed.refusal import Reason, Refusal
@@ -200,8 +200,7 @@ def _first(call: Call, other: Call, token: int) -> fx.Node | None:
     for node, twin in zip(call.graph.nodes, other.graph.nodes, strict=False):
         if (node.op, str(node.target)) != (twin.op, str(twin.target)):
             return None  # another way was taken by then
-        made = function_name(node) in FILLED  # what it holds was written into it later on
-        seen[node] = not made and any(_notices(a, b, token) for a, b in _pairs(node, twin))
+        seen[node] = any(_notices(a, b, token) for a, b in _pairs(node, twin))
         inside = (module := module_of(node)) is not None and not type(module).__module__.startswith("torch.")
         if seen[node] and node.all_input_nodes and not inside:
             return None if any(seen.get(n, True) for n in node.all_input_nodes) else node

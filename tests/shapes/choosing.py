@@ -85,7 +85,7 @@ SHAPES = {
     "8i dropped when full": Shape(mixture(
         (f"{FOUND}\n", f"{FOUND}\n            rows, column = rows[:3], column[:3]\n"),
     ), (
-        ("HFS301", "warning", FOUND), ("HFS801", "error", FOUND),
+        ("HFS301", "warning", FOUND), ("HFS801", "error", "result = torch.zeros_like(flat)"),
         ("HFS801", "error", "class PlainForCausalLM(PlainPreTrainedModel, GenerationMixin):"),
     ), served=False),
     "8k dense at first": Shape({
