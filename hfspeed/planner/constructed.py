@@ -46,7 +46,7 @@ def _folded(model: Any) -> Refusal | None:
     for turn in (model.eval, model.train, model.eval):
         changed += [(name, value.detach().clone()) for name, value in _numbers(turn())]
     for name, value in changed:
-        if name not in before or not torch.equal(before[name], value):
+        if name not in before or not _same(before[name], value):
             above = [type(model.get_submodule(path)) for path in (*reversed(outer(name)), "")]
             owner = next((cls for cls in above if cls.train is not nn.Module.train), type(model))
             found = f"`{name}` changes when `train()` and `eval()` are called"
@@ -68,12 +68,17 @@ def _drawn(small: Study, other: Any) -> Refusal | None:
     for path, module in small.fresh.named_modules():
         for name in sorted(module._non_persistent_buffers_set):
             mine, theirs = module._buffers.get(name), getattr(other.get_submodule(path), name, None)
-            if mine is None or not isinstance(theirs, torch.Tensor) or torch.equal(mine.to(theirs.dtype), theirs):
+            if mine is None or not isinstance(theirs, torch.Tensor) or _same(mine.to(theirs.dtype), theirs):
                 continue
             found = f"`{path}.{name}` is drawn anew whenever the model is built, and kept in no checkpoint"
             help_ = "make it persistent, or compute it from the configuration alone"
             return _told(type(module), found, type(module).__init__, help_)
     return None
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same; memory that nobody has written yet may hold what is no number."""
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _numbers(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
