@@ -27,7 +27,7 @@ def consume(op: Attention, keywords: Mapping[str, object]) -> object | None:
     """
     planned = {"scaling": op.scale, "sliding_window": op.window, "softcap": op.softcap, "dropout": 0.0}
     for name, value in keywords.items():
-        if value is None and planned.get(name) is None:
+        if value is None and (planned.get(name) is None or (op.by_mask and name == "sliding_window")):
             continue
         if name in planned and (_same(value, planned[name]) or (name == "scaling" and value is None)):
             continue

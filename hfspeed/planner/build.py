@@ -103,8 +103,9 @@ def dispatch(
 
     span: Span | None = getattr(module, SPAN, None)
     if span is not None and span != EVERYTHING:
-        keywords |= {"by_mask": True, "chunk": span.chunk, "odd": span.odd}
-        keywords.setdefault("sliding_window", span.window)
+        told = keywords.get("sliding_window")
+        odd = span.odd or told not in (None, span.window)  # two spans, and nobody knows which of them is meant
+        keywords |= {"by_mask": True, "chunk": span.chunk, "odd": odd, "sliding_window": span.window}
     return attend(module, query, key, value, attention_mask, **keywords)
 
 

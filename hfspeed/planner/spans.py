@@ -7,6 +7,7 @@ They are asked once under a name for which they make masks, and each is held aga
 from __future__ import annotations
 
 import copy
+import inspect
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -56,16 +57,16 @@ class Spans:
     @property
     def by_module(self) -> dict[str, Span]:
         """The span of every module that gets masks; odd where its calls get different ones."""
-        every = {path: {span for span, _ in calls} - {None} for path, calls in self.calls.items()}
-        return {path: one.pop() if len(one) == 1 else ODD for path, one in every.items() if one}  # type: ignore[misc]
+        every = {path: {span or EVERYTHING for span, _ in calls} for path, calls in self.calls.items()}
+        return {path: one.pop() if len(one) == 1 else ODD for path, one in every.items()}
 
 
 def untold(small: Study) -> bool:
     """Whether masks of a model say more than the calls of its attention, as far as its small one shows."""
     if not small.interface:
         return False
-    found = _looked(copy.deepcopy(small.fresh))
-    return found is not None and (not found.told or _made_inside(small.model))
+    found, made = _looked(copy.deepcopy(small.fresh))
+    return made if found is None else not found.told or _made_inside(small.model)
 
 
 def spans(model_class: type[Any], config: Any) -> dict[str, Span] | None:
@@ -75,7 +76,7 @@ def spans(model_class: type[Any], config: Any) -> dict[str, Span] | None:
         model_class: the author's ``ForCausalLM`` class.
         config: a configuration of a small model.
     """
-    found = _looked(build(model_class, config, device="cpu"))
+    found, _ = _looked(build(model_class, config, device="cpu"))
     return None if found is None else found.by_module
 
 
@@ -99,13 +100,16 @@ def whole(subject: Subject, full: Study) -> dict[str, Span]:
     return known
 
 
-def _looked(model: Any) -> Spans | None:
-    """Run a prompt and look at its masks; ``None`` if it cannot be run so."""
-    many = copy.deepcopy(model)
-    return _run(many, MANY) or _run(model, FEW)
+def _looked(model: Any) -> tuple[Spans | None, bool]:
+    """Run a prompt and look at its masks; ``None`` if it cannot be run so, and whether masks were made all the same."""
+    found, whole = _run(copy.deepcopy(model), MANY)
+    if not whole:
+        found, whole = _run(model, FEW)
+    return found if whole else None, bool(found.made)
 
 
-def _run(model: Any, tokens: int) -> Spans | None:
+def _run(model: Any, tokens: int) -> tuple[Spans, bool]:
+    """What was seen of a prompt, and whether it ran to its end."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -131,8 +135,8 @@ def _run(model: Any, tokens: int) -> Spans | None:
         with torch.no_grad(), ours, makes:
             model(**prompt(model, tokens))
     except AUTHOR_ERRORS:
-        return None
-    return found
+        return found, False
+    return found, True
 
 
 def _known(found: Spans, mask: Any) -> Span | None:
@@ -157,7 +161,7 @@ def _made_inside(model: nn.Module) -> bool:
     layers = {type(m) for one in model.modules() if isinstance(one, nn.ModuleList) for m in one.modules()}
     for cls in layers:
         code = forward_code(cls)  # type: ignore[arg-type]
-        names = getattr(cls.forward, "__globals__", {})
+        names = getattr(inspect.unwrap(cls.forward), "__globals__", {})
         if code and any(getattr(names.get(name), "__module__", None) == MAKERS for name in code.co_names):
             return True
     return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,16 @@ def test_a_mask_of_another_kind(tmp_path: Path) -> None:
         decide(mutant(tmp_path, *changes))
     assert told.value.refusals[0].reason is Reason.MASK_NOT_CAUSAL
     assert "nor in chunks" in told.value.refusals[0].found
+
+
+@pytest.mark.parametrize(("told", "served"), [("None", True), ("6", True), ("7", False)])
+def test_a_mask_and_a_keyword(tmp_path: Path, told: str, served: bool) -> None:
+    """A keyword of nothing leaves it to the mask; another window than the mask's is one too many."""
+    given = ("scaling=size**-0.5, **kwargs", f"scaling=size**-0.5, sliding_window={told}, **kwargs")
+    expected = nullcontext() if served else pytest.raises(RefusedError, match=r"mask-not-causal|answers otherwise")
+    with expected:
+        plan = decide(mutant(tmp_path, *masks("create_sliding_window_causal_mask"), given, sliding_window=6))
+        assert {op.window for op in attention(plan)} == {6}
 
 
 PARTS = "(input_ids == 3).cumsum(-1)"
