@@ -33,7 +33,6 @@ ALLOWED = {
     "transformers": (
         "vllm/",
         *(f"planner/{name}.py" for name in ("load", "shrink", "wrapper", "build", "checkpoint", "conversion", "spans")),
-        "planner/own_attention.py",
     ),
 }
 

@@ -24,6 +24,18 @@ def origins(node: fx.Node, stop: Callable[[fx.Node], bool] = is_linear) -> tuple
     return tuple(n for n in node.graph.nodes if n in found)
 
 
+def behind(*nodes: fx.Node, stop: fx.Node | None = None) -> set[fx.Node]:
+    """The nodes and everything that they are made from, but for what lies behind ``stop``."""
+    seen: set[fx.Node] = set()
+    todo = list(nodes)
+    while todo:
+        at = todo.pop()
+        if at not in seen:
+            seen.add(at)
+            todo += [] if at is stop else at.all_input_nodes
+    return seen
+
+
 def between(start: fx.Node, stop: Callable[[fx.Node], bool]) -> tuple[set[fx.Node], set[fx.Node]]:
     """The nodes that carry what ``start`` gave, and the nodes with ``stop`` (or ends) that take it.
 

@@ -67,6 +67,18 @@ def place_in(stack: Stack) -> Place | None:
     return None
 
 
+def package_of(frame: FrameType) -> str:
+    """The outermost package that the code of ``frame`` belongs to."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def author_of(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame outwards from ``frame`` that is not torch's; none if it is of this package."""
+    while frame is not None and package_of(frame) == "torch":
+        frame = frame.f_back
+    return None if frame is None or package_of(frame) == "hfspeed" else frame
+
+
 def place_at(frame: FrameType) -> Place:
     """The line at which ``frame`` is."""
     return Place(frame.f_code.co_filename, frame.f_lineno)

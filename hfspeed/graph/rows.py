@@ -10,6 +10,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
+from hfspeed.graph.flow import behind
 from hfspeed.graph.nodes import SPLITS, function_name, value_of
 
 MOVES: Final = SPLITS | {
@@ -50,27 +51,15 @@ def cuts(linear: fx.Node, ends: Sequence[fx.Node], moved: Mapping[fx.Node, Any])
 
     ``None`` if an end is made from several pieces, or from what other ends are made from too.
     """
-    behind = [_behind(end) for end in ends]
-    shared = {node for node in behind[0].union(*behind) if sum(node in one for one in behind) > 1}
+    every = [behind(end) for end in ends]
+    shared = {node for node in every[0].union(*every) if sum(node in one for one in every) > 1}
     found = []
-    for end, own in zip(ends, behind, strict=True):
-        through = [n for n in moved if n in own - shared and linear not in _behind(end, n)]
+    for end, own in zip(ends, every, strict=True):
+        through = [n for n in moved if n in own - shared and linear not in behind(end, stop=n)]
         if not through:
             return None
         found.append(through)
     return found
-
-
-def _behind(node: fx.Node, stop: fx.Node | None = None) -> set[fx.Node]:
-    """``node`` and everything it is made from, but for what lies behind ``stop``."""
-    seen: set[fx.Node] = set()
-    todo = [node]
-    while todo:
-        at = todo.pop()
-        if at not in seen:
-            seen.add(at)
-            todo += [] if at is stop else at.all_input_nodes
-    return seen
 
 
 def form(codes: torch.Tensor, lead: torch.Size, wide: int, size: int) -> tuple[list[int], str] | None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hfspeed.graph.positions import place_at
+from hfspeed.graph.positions import package_of, place_at
 from hfspeed.refusal import Place
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep
@@ -43,13 +43,9 @@ def _line(frame: FrameType | None) -> Place | None:
         file = frame.f_code.co_filename
         if file.startswith(_TORCH):
             inside = inside or not file.startswith(_CALLING)
-        elif not _ours(frame):
+        elif package_of(frame) != "hfspeed":
             own = own or frame
             if inside:
                 return place_at(frame)
         frame = frame.f_back
     return place_at(own) if own is not None else None
-
-
-def _ours(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "hfspeed"

@@ -35,6 +35,11 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors(item)
 
 
+def pairs(one: Any, other: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The tensors of two values of one shape, side by side."""
+    yield from zip(tensors(one), tensors(other), strict=False)
+
+
 def copied(value: Any) -> Any:
     """``value`` with every tensor in plain tuples, lists and dicts copied."""
     if isinstance(value, torch.Tensor):

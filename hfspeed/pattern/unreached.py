@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
 from torch import fx, nn
 
+from hfspeed.graph.flow import behind
 from hfspeed.graph.nodes import CASTS, function_name, module_of, value_of
 from hfspeed.graph.positions import place_in
 from hfspeed.graph.record import Call
@@ -77,7 +77,7 @@ def _nearest(start: fx.Node, direction: str) -> set[fx.Node]:
 
 def _vet(call: Call, first: set[fx.Node], last: set[fx.Node]) -> None:
     made = {node for one in first for node in descends(one)} - first
-    wanted = _behind(last)
+    wanted = behind(*last)
     moving = set(first)
     weights: set[fx.Node] = set()
     for node in call.graph.nodes:
@@ -95,16 +95,6 @@ def _vet(call: Call, first: set[fx.Node], last: set[fx.Node]) -> None:
             found = f"what `{name}` does hangs on how large the {kind} are, or how many, and no kernel does it"
             place = place_in(node.meta.get("stack") or ()) or place_of(call, node)
             raise Refused(Refusal("attention", Reason.NO_INTERFACE, found, call.path, place, 1, _HELP))
-
-
-def _behind(ends: Iterable[fx.Node]) -> set[fx.Node]:
-    found, todo = set(ends), list(ends)
-    while todo:
-        for node in todo.pop().all_input_nodes:
-            if node not in found:
-                found.add(node)
-                todo.append(node)
-    return found
 
 
 def _shifts(node: fx.Node) -> bool:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from hfspeed.plan import Attention, Gated, Heads, History, Keep, Local, Plan, Recurrence, Share, Stacked
+from hfspeed.plan.paths import outer
 from hfspeed.refusal import Place, Reason, Refusal
 
 REGISTRIES: Final = {"_parameters", "_buffers", "_modules"}
@@ -67,17 +68,13 @@ def _exchanged(plan: Plan, root: nn.Module) -> set[str]:
     """Paths of modules that others take the place of, with all that is below them."""
     above = set()
     for op in plan.ops:
-        outer = op.path.rpartition(".")[0]
+        parent = op.path.rpartition(".")[0]
         if isinstance(op, Heads | Stacked):
-            above |= {f"{outer}.{part}" if outer else part for part in op.parts}
+            above |= {f"{parent}.{part}" if parent else part for part in op.parts}
         elif not isinstance(op, STAYS):
             above.add(op.path)
-    return {path for path, _ in root.named_modules(remove_duplicate=False) if path in above or _below(path, above)}
-
-
-def _below(path: str, above: set[str]) -> bool:
-    parts = path.split(".")
-    return any(".".join(parts[:number]) in above for number in range(1, len(parts)))
+    paths = (path for path, _ in root.named_modules(remove_duplicate=False))
+    return {path for path in paths if above.intersection((*outer(path), path))}
 
 
 def _weighs(module: nn.Module) -> bool:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -107,6 +108,20 @@ def dispatch(
         odd = span.odd or told not in (None, span.window)  # two spans, and nobody knows which of them is meant
         keywords |= {"by_mask": True, "chunk": span.chunk, "odd": odd, "sliding_window": span.window}
     return attend(module, query, key, value, attention_mask, **keywords)
+
+
+@contextlib.contextmanager
+def attending(
+    model: nn.Module, name: str, attend: Callable[..., Any] = dispatch, make: Callable[..., Any] = lambda *_, **__: None
+) -> Iterator[None]:
+    """Let ``model`` ask for the attention called ``name``; for once that is ``attend``, with masks by ``make``."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    eager(model, name)
+    attends = patch.dict(ALL_ATTENTION_FUNCTIONS._global_mapping, {name: attend})
+    with attends, patch.dict(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, {name: make}):
+        yield
 
 
 def eager(model: nn.Module, name: str = "eager") -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import linecache
 import sys
-from types import FrameType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from hfspeed.graph.positions import forward_code
+from hfspeed.graph.positions import author_of, forward_code, place_at
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.study import TOKENS, Study, prompt
@@ -39,10 +38,10 @@ class _Later(TorchFunctionMode):
         first = int(out.flatten()[0])
         if first not in {0, 1} or not torch.equal(out.flatten().long(), torch.arange(TOKENS) + first):
             return out
-        frame = author(sys._getframe(1))
+        frame = author_of(sys._getframe(1))
         if frame is None or frame.f_code in self.left:
             return out
-        place = Place(frame.f_code.co_filename, frame.f_lineno)
+        place = place_at(frame)
         self.places.append(place)
         return out + self.by if self.only in (None, place) else out
 
@@ -86,17 +85,6 @@ def _run(
     with _Later(by, left, only) as later:
         logits: torch.Tensor = copy.deepcopy(small.fresh)(**given).logits
     return logits, later.places
-
-
-def author(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame outwards from ``frame`` that is not torch's; none if it is of this package."""
-    while frame is not None and _package(frame) == "torch":
-        frame = frame.f_back
-    return None if frame is None or _package(frame) == "hfspeed" else frame
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _told(small: Study, place: Place, by: int, apart: float) -> Refusal:

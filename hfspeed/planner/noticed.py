@@ -10,13 +10,13 @@ from __future__ import annotations
 import copy
 import linecache
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from hfspeed.planner.far import author
+from hfspeed.graph.positions import author_of, place_at
+from hfspeed.graph.tensors import copied, tensors
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.study import TOKENS, Study, prompt
@@ -40,31 +40,31 @@ class _Followed(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given = list(_tensors((args, kwargs)))
+        given = list(tensors((args, kwargs)))
         level = max((self.made.get(id(one), 0) for one in given), default=0)
         wanted = level if level != OWN else self._level(func, args, kwargs)
         out = func(*args, **kwargs)
         if not level or getattr(func, "__name__", "") in _SHAPES:
             return out
-        results = list(_tensors(out)) or [one for one in given[:1] if func is torch.Tensor.__setitem__]
+        results = list(tensors(out)) or [one for one in given[:1] if func is torch.Tensor.__setitem__]
         joined = any(one.is_floating_point() and id(one) not in self.made for one in given)
         for one in results:
             if not (joined and one.is_floating_point()):
                 self.made[id(one)] = max(wanted, self.made.get(id(one), 0))
                 self.kept.append(one)
-            elif wanted == OTHERS and self.place is None and (frame := author(sys._getframe(1))):
-                self.place = Place(frame.f_code.co_filename, frame.f_lineno)
+            elif wanted == OTHERS and self.place is None and (frame := author_of(sys._getframe(1))):
+                self.place = place_at(frame)
         return out
 
     def _level(self, func: Any, args: Any, kwargs: Any) -> int:
         """Whether one operation on numbers of the tokens' own gives each token's result from its own number."""
         try:
-            plain = [one for one in _tensors(func(*_fresh(args), **_fresh(kwargs))) if one.numel()]
+            plain = [one for one in tensors(func(*copied(args), **copied(kwargs))) if one.numel()]
             if any(tuple(one.shape).count(TOKENS) != 1 for one in plain):
                 return OTHERS
             for token in TRIED:
                 changed = func(*self._changed(args, token), **self._changed(kwargs, token))
-                for one, other in zip(plain, _tensors(changed), strict=False):
+                for one, other in zip(plain, tensors(changed), strict=False):
                     axis = tuple(one.shape).index(TOKENS)
                     rest = torch.arange(TOKENS) != token
                     if not torch.equal(one.movedim(axis, 0)[rest], other.movedim(axis, 0)[rest]):
@@ -77,8 +77,8 @@ class _Followed(TorchFunctionMode):
         """The same arguments, with another number for one token in whatever is made of ids."""
         if isinstance(value, torch.Tensor):
             if not self.made.get(id(value)) or TOKENS not in value.shape:
-                return value.clone()
-            other = value.clone()
+                return copied(value)
+            other = copied(value)
             row = other.movedim(tuple(value.shape).index(TOKENS), 0)
             row[token] = ~row[token] if value.dtype is torch.bool else row[token] + 1
             return other
@@ -102,23 +102,3 @@ def noticed(small: Study) -> Refusal | None:
     found = f"`{line}` gives a token what was made of other tokens' ids"
     help_ = "make it of a token's own id, or keep it in a module with a state: sequences share a row"
     return Refusal("model", Reason.NUMBERS_DIFFER, found, type(small.model).__name__, place, help=help_)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _tensors(one)
-
-
-def _fresh(value: Any) -> Any:
-    """The same arguments, copied: an operation may write into them."""
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, list | tuple):
-        return type(value)(_fresh(one) for one in value)
-    return {key: _fresh(one) for key, one in value.items()} if isinstance(value, dict) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from unittest.mock import patch
 
 import torch
 
@@ -11,7 +10,7 @@ from hfspeed.graph.exact import Exact
 from hfspeed.graph.record import record
 from hfspeed.pattern.unreached import vetted_weights
 from hfspeed.planner.asked import own
-from hfspeed.planner.build import dispatch, eager
+from hfspeed.planner.build import attending
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.study import Study, prompt
@@ -84,15 +83,9 @@ def _by_name(small: Study, ours: torch.Tensor) -> Refusal | None:
 
     Our attention takes that name for once, so that nothing but the name differs.
     """
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
     model = own(small)
-    eager(model, USUAL)
-    attends = patch.dict(ALL_ATTENTION_FUNCTIONS._global_mapping, {USUAL: dispatch})
-    masks = patch.dict(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, {USUAL: lambda *_, **__: None})
     try:
-        with attends, masks:
+        with attending(model, USUAL):
             theirs = model(**prompt(model, TOKENS)).logits
     except AUTHOR_ERRORS:
         return None

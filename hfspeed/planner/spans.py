@@ -10,7 +10,6 @@ import copy
 import inspect
 from dataclasses import dataclass, field
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -19,7 +18,7 @@ from hfspeed.errors import RefusedError, SubjectError
 from hfspeed.graph.attend import causal
 from hfspeed.graph.positions import forward_code
 from hfspeed.pattern.span import EVERYTHING, ODD, Span, span_of
-from hfspeed.planner.build import build, eager
+from hfspeed.planner.build import attending, build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.load import Subject
 from hfspeed.planner.shrink import shrink
@@ -111,7 +110,6 @@ def _looked(model: Any) -> tuple[Spans | None, bool]:
 def _run(model: Any, tokens: int) -> tuple[Spans, bool]:
     """What was seen of a prompt, and whether it ran to its end."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     found = Spans()
     paths = {id(module): name for name, module in model.named_modules()}
@@ -128,11 +126,8 @@ def _run(model: Any, tokens: int) -> tuple[Spans, bool]:
         found.calls.setdefault(paths[id(module)], []).append(entry)
         return causal(module, *tensors[:3], **keywords), None
 
-    eager(model, NAME)
-    ours = patch.dict(ALL_ATTENTION_FUNCTIONS._global_mapping, {NAME: attend})
-    makes = patch.dict(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, {NAME: make})
     try:
-        with torch.no_grad(), ours, makes:
+        with torch.no_grad(), attending(model, NAME, attend, make):
             model(**prompt(model, tokens))
     except AUTHOR_ERRORS:
         return found, False

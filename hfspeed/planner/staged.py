@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import fx
 
+from hfspeed.graph.flow import behind
 from hfspeed.graph.record import Call
 from hfspeed.plan import Plan
 from hfspeed.plan.styles import Stage
@@ -47,28 +48,17 @@ def _around(full: Study, plan: Plan) -> tuple[list[str], list[str]]:
     nodes = list(decoder.graph.nodes)
     layers = [n for n in nodes if n.op == "call_module" and str(n.target).startswith(f"{plan.stages.layers}.")]
     first, last = nodes.index(layers[0]), nodes.index(layers[-1])
-    feeding = _behind(layers[0].all_input_nodes[:1])
+    feeding = behind(*layers[0].all_input_nodes[:1])
     table = plan.stages.first[0]
     before = [str(n.target) for n in nodes[:first] if n.op == "call_module" and n in feeding and _on_way(n, table)]
-    ends = _behind([n for n in nodes if n.op == "output"])
+    ends = behind(*(n for n in nodes if n.op == "output"))
     after = [str(n.target) for n in nodes[last + 1 :] if n.op == "call_module" and n in ends]
     return before or [table], after
 
 
 def _on_way(node: fx.Node, table: str) -> bool:
     """Whether the token table's rows go through the node."""
-    return any(str(n.target) == table for n in _behind([node]) if n.op == "call_module")
-
-
-def _behind(nodes: list[fx.Node]) -> set[fx.Node]:
-    seen: set[fx.Node] = set()
-    todo = list(nodes)
-    while todo:
-        at = todo.pop()
-        if at not in seen:
-            seen.add(at)
-            todo += at.all_input_nodes
-    return seen
+    return any(str(n.target) == table for n in behind(node) if n.op == "call_module")
 
 
 def _inputs(layer: Call, carried: str) -> list[str]:

@@ -14,7 +14,7 @@ from hfspeed.graph.call import closed
 from hfspeed.graph.nodes import function_name, module_of
 from hfspeed.graph.positions import place_in
 from hfspeed.graph.record import Call, Recording, record
-from hfspeed.graph.tensors import tensors
+from hfspeed.graph.tensors import pairs, tensors
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, Experts, History, Plan, Recurrence
 from hfspeed.planner.import_file import AUTHOR_ERRORS
@@ -200,15 +200,11 @@ def _first(call: Call, other: Call, token: int) -> fx.Node | None:
     for node, twin in zip(call.graph.nodes, other.graph.nodes, strict=False):
         if (node.op, str(node.target)) != (twin.op, str(twin.target)):
             return None  # another way was taken by then
-        seen[node] = any(_notices(a, b, token) for a, b in _pairs(node, twin))
+        seen[node] = any(_notices(a, b, token) for a, b in pairs(node.meta.get("value"), twin.meta.get("value")))
         inside = (module := module_of(node)) is not None and not type(module).__module__.startswith("torch.")
         if seen[node] and node.all_input_nodes and not inside:
             return None if any(seen.get(n, True) for n in node.all_input_nodes) else node
     return None
-
-
-def _pairs(node: fx.Node, twin: fx.Node) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    yield from zip(tensors(node.meta.get("value")), tensors(twin.meta.get("value")), strict=False)
 
 
 def _notices(one: torch.Tensor, other: torch.Tensor, token: int) -> bool:

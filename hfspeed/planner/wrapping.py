@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
@@ -12,7 +11,7 @@ from torch import fx, nn
 from hfspeed.graph.call import Call
 from hfspeed.graph.nodes import function_name, module_of
 from hfspeed.graph.record import record
-from hfspeed.graph.tensors import tensors
+from hfspeed.graph.tensors import pairs
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Plan
 from hfspeed.planner.import_file import AUTHOR_ERRORS
@@ -44,7 +43,7 @@ def blamed_line(small: Study, plan: Plan) -> Refusal | None:
     for node, twin in zip(one.graph.nodes, other.graph.nodes, strict=False):
         if (node.op, str(node.target)) != (twin.op, str(twin.target)):
             return None
-        if any(not _goes_along(a, b) for a, b in _pairs(node, twin)):
+        if any(not _goes_along(a, b) for a, b in pairs(node.meta.get("value"), twin.meta.get("value"))):
             text = f"by `{_name(node)}` the wrapper answers a row by its place, or by the rows beside it"
             return Refusal("model", Reason.WRAPPER_NOT_ROWWISE, text, "", line(node) or place_of(one, node), help=HELP)
     return None
@@ -66,10 +65,6 @@ def _recorded(small: Study, plan: Plan, shift: int) -> Call:
     hidden = torch.randn(1, ROWS, size, generator=source, dtype=torch.float64).roll(shift, 1)
     with torch.no_grad(), arithmetic(torch.float64), stands_in(plan, model, hidden):
         return record(model, {"input_ids": None, "use_cache": False}).calls[""]
-
-
-def _pairs(node: fx.Node, twin: fx.Node) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    yield from zip(tensors(node.meta.get("value")), tensors(twin.meta.get("value")), strict=False)
 
 
 def _goes_along(one: torch.Tensor, other: torch.Tensor) -> bool:
