@@ -125,7 +125,7 @@ class InterfaceAttention(Replacement):
             found = "a mask of the author's own is handed to attention"
             self.refuse(call, Reason.MASK_NOT_CAUSAL, found, node, "build masks with transformers' helpers")
         if keywords.get("odd"):
-            found = "a mask made with transformers' functions is neither causal, nor the window told, nor in chunks"
+            found = "a mask made with transformers' functions is neither causal, nor a window, nor in chunks"
             self.refuse(call, Reason.MASK_NOT_CAUSAL, found, node, DISTANCE)
         causal = keywords.get("is_causal")
         if causal is None:  # transformers asks the module then

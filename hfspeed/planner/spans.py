@@ -114,8 +114,10 @@ def _run(model: Any, tokens: int) -> tuple[Spans, bool]:
     found = Spans()
     paths = {id(module): name for name, module in model.named_modules()}
 
-    def make(*args: Any, **keywords: Any) -> torch.Tensor:
-        mask: torch.Tensor = ALL_MASK_ATTENTION_FUNCTIONS["eager"](*args, **keywords)
+    def make(*args: Any, **keywords: Any) -> torch.Tensor | None:
+        mask: torch.Tensor | None = ALL_MASK_ATTENTION_FUNCTIONS["eager"](*args, **keywords)
+        if mask is None:
+            return None  # it would hide nothing
         function, size = keywords.get("mask_function"), keywords.get("local_size")
         found.made.append((mask, EVERYTHING if function is None else span_of(function, tokens, size)))
         return mask
