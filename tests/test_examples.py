@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 ROOT = Path(__file__).resolve().parent.parent
-EXAMPLES = ["smollm", "plain", "mixture"]
+EXAMPLES = ["smollm", "plain", "mixture", "hybrid"]
 TINY = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -26,6 +26,9 @@ TINY = {
     "head_dim": 32,
     "vocab_size": 128,
 }
+MEMORY: dict[str, Any] = {"memory_heads": 4, "memory_key_size": 16, "memory_value_size": 24}
+MEMORY |= {"layer_types": ["linear_attention", "full_attention"]}
+SIZES = {"smollm": TINY, "hybrid": TINY | MEMORY}
 
 
 def hfspeed(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -76,11 +79,11 @@ def test_verify_proves_it(name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def trained(folder: Path) -> tuple[Any, dict[str, Any]]:
+def trained(folder: Path, sizes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Loss and gradients of a tiny model of this folder's code, from one seed."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=True, **TINY)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=True, **sizes)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, trust_remote_code=True, dtype=torch.float32).train()
     tokens = torch.randint(0, TINY["vocab_size"], (2, 16))
@@ -95,30 +98,33 @@ def without_hints(folder: Path, target: Path) -> Path:
     (target / "hfspeed_hints.py").unlink()
     file = next(target.glob("modeling_*.py"))
     text = file.read_text("utf-8")
-    text, hints = re.subn(r"^@(attention|decoder_layers|gated_mlp|norm)\b.*\n", "", text, flags=re.MULTILINE)
-    assert hints == 4
+    marks = r"^@(attention|decoder_layers|gated_mlp|norm|recurrence)\b.*\n"
+    text, hints = re.subn(marks, "", text, flags=re.MULTILINE)
+    assert hints == len(re.search(r"^from \.hfspeed_hints .*$", text, re.MULTILINE)[0].split(","))
     file.write_text(re.sub(r"^from \.hfspeed_hints .*\n", "", text, flags=re.MULTILINE))
     return target
 
 
-def test_training_is_untouched(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", SIZES)
+def test_training_is_untouched(tmp_path: Path, name: str) -> None:
     """Loss and gradients are those of the same file without hints, bit for bit."""
-    folder = shutil.copytree(ROOT / "examples" / "smollm", tmp_path / "annotated")
-    loss, gradients = trained(folder)
-    bare_loss, bare_gradients = trained(without_hints(folder, tmp_path / "bare"))
+    folder = shutil.copytree(ROOT / "examples" / name, tmp_path / f"{name}_annotated")
+    loss, gradients = trained(folder, SIZES[name])
+    bare_loss, bare_gradients = trained(without_hints(folder, tmp_path / f"{name}_bare"), SIZES[name])
     assert torch.equal(loss, bare_loss)
     assert gradients.keys() == bare_gradients.keys()
     assert all(torch.equal(gradients[name], bare_gradients[name]) for name in gradients)
 
 
-def test_no_need_of_hfspeed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", SIZES)
+def test_no_need_of_hfspeed(tmp_path: Path, name: str) -> None:
     """transformers loads and runs the annotated folder where hfspeed is not installed."""
     code = f"""
 import sys
 sys.modules["hfspeed"] = None
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
-config = AutoConfig.from_pretrained("examples/smollm", trust_remote_code=True, **{TINY!r})
+config = AutoConfig.from_pretrained("examples/{name}", trust_remote_code=True, **{SIZES[name]!r})
 model = AutoModelForCausalLM.from_config(config, trust_remote_code=True).eval()
 tokens = torch.arange(3, 12)[None]
 kept = model.generate(tokens, max_new_tokens=4, do_sample=False, use_cache=True, eos_token_id=-1)
@@ -131,7 +137,8 @@ print("ran", type(model).__name__)
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
-    assert done.stdout.strip() == "ran SmallForCausalLM", done.stderr
+    config = json.loads((ROOT / "examples" / name / "config.json").read_text("utf-8"))
+    assert done.stdout.split() == ["ran", *config["architectures"]], done.stderr
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

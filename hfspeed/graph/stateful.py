@@ -1,4 +1,4 @@
-"""Functions that carry a state from token to token, recognised by what their authors say they are."""
+"""Functions that carry a state from token to token: those of libraries, and others that compute the same."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from hfspeed.graph.tried import computes, of_a_library
 from hfspeed.hints.hint import Hint, read
 from hfspeed.recurrences import Kernel, Unsupported, kernel_of, named, told_by
 
@@ -50,18 +51,48 @@ def _causal(conv: nn.Conv1d) -> bool:
 
 
 def stateful(function: Any) -> Kernel | None:
-    """What a function of the author's computes, by the marker on it or by its name; proofs see whether it does."""
+    """What a function computes: by a hint, or by its marker or name if it comes from a library or is tried beside it.
+
+    An author may give a function any name; it may forget after some tokens, or do something with a large value.
+    """
     return _stateful(function) if isinstance(function, FunctionType) else None
 
 
 @functools.lru_cache(maxsize=4096)
 def _stateful(function: FunctionType) -> Kernel | None:
-    plain = inspect.unwrap(function)
     if (hint := said_of(function)) is not None:
-        return kernel_of(dict(hint.names)["kind"])
-    code = getattr(plain, "__code__", None)
+        said = kernel_of(dict(hint.names)["kind"])
+        tried(function, said)  # before anything is recorded; a false hint is an error at its line
+        return said
+    kernel = _called(function)
+    if kernel is None or of_a_library(inspect.unwrap(function)):
+        return kernel
+    return kernel if tried(function, kernel) else None
+
+
+def _called(function: FunctionType) -> Kernel | None:
+    """What the marker on a function, its name or those of its arguments promise."""
+    inner = inspect.unwrap(function)
+    code = getattr(inner, "__code__", None)
     arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
-    return named(_marked(plain) or "") or named(plain.__name__) or told_by(arguments)
+    return named(_marked(inner) or "") or named(inner.__name__) or told_by(arguments)
+
+
+def misnamed(cls: type[Any]) -> tuple[str, ...]:
+    """Functions of the file of a class that have a library's name, or its arguments, and compute something else."""
+    file = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    own = {name: one for name, one in file.items() if isinstance(one, FunctionType)}
+    used = {
+        name for method in vars(cls).values() if isinstance(method, FunctionType) for name in method.__code__.co_names
+    }
+    return tuple(
+        name for name in own if name in used and _called(own[name]) is not None and stateful(own[name]) is None
+    )
+
+
+def tried(function: FunctionType, kernel: Kernel) -> bool | None:
+    """Whether a function of the author's, run by itself, gives the kernel's numbers; ``None`` if it does not run so."""
+    return computes(inspect.unwrap(function), kernel, parameters_of(function, method=True))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -104,12 +135,14 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def watched(model: nn.Module, leaf: Callable[..., Any]) -> Iterator[None]:
     """While the block runs, stateful functions that the model calls go through ``leaf(function, args, keywords)``."""
-    kept: list[tuple[Any, str, Any]] = []
-    for owner in _owners(model):
-        for name, value in list(vars(owner).items()):
-            if isinstance(value, FunctionType) and stateful(value) is not None:
-                kept.append((owner, name, value))
-                setattr(owner, name, _through(value, leaf, method=isinstance(owner, type)))
+    kept = [
+        (owner, name, value)
+        for owner in _owners(model)
+        for name, value in list(vars(owner).items())
+        if isinstance(value, FunctionType) and stateful(value) is not None
+    ]
+    for owner, name, value in kept:  # when all have been tried, since one may call another
+        setattr(owner, name, _through(value, leaf, method=isinstance(owner, type)))
     try:
         yield
     finally:
@@ -132,15 +165,18 @@ def _through(function: FunctionType, leaf: Callable[..., Any], *, method: bool) 
     return called_on
 
 
-def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a function's arguments, in order, without ``self``; ``a=q`` where a hint says that it is ``q``."""
+def parameters_of(function: Callable[..., Any], *, method: bool = False) -> tuple[str, ...]:
+    """The names of a function's arguments, in order; ``a=q`` where a hint says that it is ``q``.
+
+    Without ``self``, unless they are those of a ``method`` that is called by its function.
+    """
     parameters = inspect.signature(inspect.unwrap(function)).parameters.values()
     names = [p.name for p in parameters if p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL}]
     hint = said_of(function)
     said = dict(hint.names) if hint is not None else {}
     roles = {name: role for role, name in said.items()}
     found = [f"{name}={roles[name]}" if roles.get(name, name) != name else name for name in names]
-    found = found[1:] if names[:1] == ["self"] else found
+    found = found[1:] if names[:1] == ["self"] and not method else found
     return (*found, f"return={said['returns']}") if said else tuple(found)
 
 
@@ -160,7 +196,7 @@ def _quick(function: FunctionType, called: Callable[..., Any]) -> Callable[..., 
         empty = like.new_zeros(like.shape[0], *kernel.state(bound.operands))
         if like.is_meta:
             out = torch.empty_like(like)
-        elif like.shape[kernel.axis] > LONG:
+        elif like.shape[kernel.axis] > LONG and (said_of(function) is None or tried(function, kernel)):
             out, empty = kernel.run(bound.operands, bound.settings, empty)
         else:
             return called(*args, **keywords)

@@ -43,14 +43,26 @@ def beside(plan: Plan, root: nn.Module) -> tuple[Refusal, ...]:
         for name, one in kept(module) if path not in gone else ():
             loose = isinstance(one, nn.Parameter) or id(one) in buffers
             if loose or (isinstance(one, nn.Module) and id(one) not in stays and _weighs(one)):
-                found.setdefault((type(module), name), refused(path, name, module))
+                found.setdefault((type(module), name), refused(path, name, module, root))
     return tuple(found.values())
 
 
-def refused(path: str, name: str, module: nn.Module) -> Refusal:
+def refused(path: str, name: str, module: nn.Module, root: nn.Module) -> Refusal:
     """What to tell of the attribute ``name`` of the module at ``path``, at the line that sets it."""
+    if isinstance(module, nn.RNNBase):
+        return _network(path, module, root)
     told = f"`{name}` keeps a module or parameter beside the tree, where its weights are not loaded"
     return Refusal("model", Reason.USED_ELSEWHERE, told, path, _set_at(type(module), name), help=HELP)
+
+
+def _network(path: str, module: nn.RNNBase, root: nn.Module) -> Refusal:
+    """Of one of torch's recurrent networks, whose weights are in a list of its own: at the line that makes it."""
+    kind, (parent, _, name) = type(module).__name__, path.rpartition(".")
+    told = (
+        f"`{kind}` carries a state from token to token, and there is no kernel that begins with a sequence's own state"
+    )
+    help_ = "mix tokens by attention, or by one of the recurrences that are served"
+    return Refusal("state", Reason.NO_KERNEL, told, path, _set_at(type(root.get_submodule(parent)), name), help=help_)
 
 
 def kept(module: nn.Module) -> Iterator[tuple[str, Held]]:

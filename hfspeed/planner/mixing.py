@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from hfspeed.graph.nodes import is_attention
 from hfspeed.graph.record import Call
-from hfspeed.graph.stateful import is_stateful
+from hfspeed.graph.stateful import is_stateful, misnamed
 from hfspeed.graph.tensors import tensors
 from hfspeed.plan import History
 from hfspeed.planner.import_file import AUTHOR_ERRORS
@@ -45,6 +45,8 @@ def mixers(study: Study, base: str) -> Iterator[frozenset[Key]]:
 def history(call: Call) -> tuple[History, Refusal]:
     """The op of a module, and what it costs."""
     found = f"`{call.cls.__name__}` mixes tokens in a way that no kernel knows, so it runs on whole sequences each step"
+    for name in misnamed(call.cls):
+        found += f"; `{name}` is not what libraries compute under that name, or by such arguments"
     help_ = "call the function of a kernel library, by its name and with its arguments"
     told = Refusal("state", Reason.NO_KERNEL, found, call.path, help=help_)
     inputs = tuple(_told(one) for one in tensors((call.args, call.kwargs)))

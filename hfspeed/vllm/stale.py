@@ -29,7 +29,7 @@ def check(architecture: str, root: nn.Module) -> None:
             continue
         for name, one in kept(module):
             if id(one) not in known and _weighs(one):
-                found[path, name] = refused(path, name, module)
+                found[path, name] = refused(path, name, module, root)
     if found:
         raise RefusedError(architecture, tuple(found.values()))
 

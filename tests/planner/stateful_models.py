@@ -61,6 +61,23 @@ def lake(a, b, c, decay, rate):
     return torch.cumsum(c * rate[..., None], 1) * a * decay[..., None]
 
 
+def torch_chunk_gated_delta_rule(q, k, v, g, beta):
+    """The delta rule under a library's name, but it begins anew after 200 tokens."""
+    state, out = v.new_zeros(v.shape[0], v.shape[2], k.shape[3], v.shape[3]), []
+    for t in range(v.shape[1]):
+        state = state * g[:, t, :, None, None].exp() if t % 200 else torch.zeros_like(state)
+        wrong = (v[:, t] - (state * k[:, t, :, :, None]).sum(2)) * beta[:, t, :, None]
+        state = state + k[:, t, :, :, None] * wrong[:, :, None]
+        out.append((state * q[:, t, :, :, None]).sum(2) * k.shape[3] ** -0.5)
+    return torch.stack(out, 1), None
+
+
+@recurrence("gated_delta", q="a", k="b", v="c", g="decay", beta="rate", state=True)
+def tidal_pool(a, b, c, decay, rate):
+    """The same under a hint."""
+    return torch_chunk_gated_delta_rule(a, b, c, decay, rate)
+
+
 def through(x, conv):
     """A helper that calls the stateful function."""
     return causal_conv1d_fn(x, conv.weight.squeeze(1), conv.bias, activation="silu")
@@ -79,6 +96,9 @@ class TideMixer(nn.Module):
         )
         self.outer = nn.Linear(config.width, config.width, bias=False)
         self.rule: Callable[..., Any] = chunk_gated_delta_rule
+        networks = {"gru": nn.GRU, "lstm": nn.LSTM}
+        if config.spelling in networks:
+            self.network = networks[config.spelling](config.width, config.width, batch_first=True)
 
     def convolved(self, x: torch.Tensor) -> torch.Tensor:
         """The convolution, in a method of its own."""
@@ -123,6 +143,12 @@ class TideMixer(nn.Module):
                 out = river(q, k, v, decay=g, rate=beta, start=v)
             case "false hint":
                 out = lake(q, k, v, g, beta)
+            case "forgets":
+                out, _ = torch_chunk_gated_delta_rule(q, k, v, g, beta)
+            case "hinted, and forgets":
+                out, _ = tidal_pool(q, k, v, g, beta)
+            case "gru" | "lstm":
+                return self.outer(self.network(x)[0])
             case "across":
                 out, _ = self.rule(q, k, v.softmax(2), g=g, beta=beta)
             case _:

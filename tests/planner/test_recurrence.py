@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ def refusal(spelling: str) -> Refusal:
         ("state", Reason.USED_ELSEWHERE, "final state"),
         ("hinted, and asks", Reason.KEYWORD_NOT_CONSUMED, "start"),
         ("false hint", Reason.FALSE_HINT, "`lake` computes something else than gated_delta"),
+        ("hinted, and forgets", Reason.FALSE_HINT, "`tidal_pool` computes something else than gated_delta"),
         ("ahead", Reason.NUMBERS_DIFFER, "off by"),
     ],
 )
@@ -105,6 +107,28 @@ def test_what_nobody_knows_is_run_on_whole_sequences(spelling: str) -> None:
     assert not recurrences(plan)
     assert Reason.NO_KERNEL in {refusal.reason for refusal in plan.refusals}
     assert max(proof.error for proof in plan.proofs) < 1e-10
+
+
+def test_a_name_is_not_believed_beyond_what_is_computed() -> None:
+    """A function under a library's name begins anew after 200 tokens; no prompt of the proof is as long."""
+    plan = tide("forgets")
+    assert {op.kind for op in recurrences(plan)} <= {"convolution"}
+    assert [op.path for op in plan.ops if isinstance(op, History)] == ["tide.blocks.0.mixer", "tide.blocks.1.mixer"]
+    told = next(one.found for one in plan.refusals if one.reason is Reason.NO_KERNEL)
+    assert "`torch_chunk_gated_delta_rule` is not what libraries compute under that name" in told
+
+
+@pytest.mark.parametrize("network", ["gru", "lstm"])
+def test_a_network_of_torch_is_refused_at_its_line(network: str) -> None:
+    """And soon: on meta, torch runs it token by token, and rows of 131,072 are looked at there."""
+    begun = time.process_time()
+    found = refusal(network)
+    assert time.process_time() - begun < 20
+    assert found.reason is Reason.NO_KERNEL
+    assert f"`{network.upper()}` carries a state" in found.found
+    assert found.place is not None
+    line = Path(stateful_models.__file__).read_text("utf-8").splitlines()[found.place.line - 1]
+    assert "self.network =" in line
 
 
 FAMILIES: dict[str, tuple[dict[str, Any], set[str]]] = {

@@ -6,11 +6,15 @@ import json
 import shutil
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OURS = "hfspeed.vllm.models.causal.TransformersForCausalLM"
+HYBRID = "hfspeed.vllm.models.recurrent.TransformersHybridForCausalLM"
+MEMORY: dict[str, Any] = {"memory_heads": 4, "memory_key_size": 16, "memory_value_size": 24}
+MEMORY |= {"layer_types": ["linear_attention", "full_attention"]}
 TINY = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -35,7 +39,7 @@ def write(folder: Path, name: str, *changes: tuple[str, str]) -> Path:
     for old, new in changes:
         assert modeling.read_text("utf-8").count(old) == 1
         modeling.write_text(modeling.read_text("utf-8").replace(old, new), encoding="utf-8")
-    config = AutoConfig.from_pretrained(source, trust_remote_code=True, **TINY)
+    config = AutoConfig.from_pretrained(source, trust_remote_code=True, **TINY, **(MEMORY if name == "hybrid" else {}))
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, trust_remote_code=True, dtype=torch.float32).eval()
     with torch.no_grad():
@@ -61,10 +65,10 @@ def test_code_that_asks_how_large_a_weight_is(serving: ModuleType, tmp_path: Pat
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["smollm", "plain"])
-def test_served(serving: ModuleType, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "wanted"), [("smollm", OURS), ("plain", OURS), ("hybrid", HYBRID)])
+def test_served(serving: ModuleType, tmp_path: Path, name: str, wanted: str) -> None:
     answer = serving.serve(write(tmp_path / name, name), trust_remote_code=True)
     assert "error" not in answer, answer.get("trace") or answer["error"]
-    assert set(answer["served"]) == {OURS}
+    assert set(answer["served"]) == {wanted}
     assert answer["tokens"]
     assert answer["apart"] < serving.TOLERANCE
