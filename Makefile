@@ -2,6 +2,7 @@
 #
 # EXTRAS: what to install. On a machine with a GPU: make demo EXTRAS=vllm,demo,dev,docs
 # ZOO: families, @groups and options for `make zoo`, for instance ZOO="--ranks 2 @dense" or ZOO="--checkpoints FOLDER"
+# PRECISION: families and options for `make precision`
 # PLANS: configuration classes and options for `make plans`
 # FUZZ: first and last number of the files for `make fuzz`
 # SHAPES: beginnings of names for `make shapes`
@@ -12,6 +13,7 @@ EXTRAS ?= cpu,demo,dev,docs
 PIP_FLAGS ?=
 PYTEST_FLAGS ?=
 ZOO ?=
+PRECISION ?=
 PLANS ?=
 FUZZ ?= 0 100000
 SHAPES ?=
@@ -21,7 +23,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test ranks crowding agreement fuzz shapes speed lint zoo plans docs serve-docs clean
+.PHONY: help demo test precision ranks crowding agreement fuzz shapes speed lint zoo plans docs serve-docs clean
 
 help:
 	@echo "make demo    set up, then serve an annotated model with vLLM and ask it something"
@@ -33,6 +35,7 @@ help:
 	@echo "make shapes  code shapes that users stumbled over: told, mended and served"
 	@echo "make speed   how long the linter takes"
 	@echo "make zoo     serve a tiny checkpoint of every family, and show what changed since the last run"
+	@echo "make precision   eighteen recurrent families in bfloat16 against float32, beside transformers and native vLLM"
 	@echo "make ranks   serve six mixtures of experts with whole experts over two ranks, and over two replicas"
 	@echo "make plans   hold every parallel plan that transformers carries against the one found from code"
 	@echo "make docs    build the documentation into site/"
@@ -50,6 +53,10 @@ test: lint
 # Two of the six are in `make test`; it needs two cores: ten minutes or so.
 ranks: $(READY)
 	HFSPEED_ALL_FAMILIES=1 $(BIN)/python -m pytest tests/vllm/test_expert_ranks.py $(PYTEST_FLAGS)
+
+# Eighteen recurrent families in bfloat16 against float32: ten minutes or so.
+precision: $(READY)
+	$(BIN)/python tests/precision $(PRECISION)
 
 # Ten families, many requests at once against one at a time, and over two stages: a quarter of an hour or so.
 crowding: $(READY)

@@ -67,7 +67,9 @@ def _stateful(function: FunctionType) -> Kernel | None:
     kernel = _called(function)
     if kernel is None or of_a_library(inspect.unwrap(function)):
         return kernel
-    return kernel if tried(function, kernel) else None
+    found = tried(function, kernel)
+    meant = _marked(inspect.unwrap(function)) is not None  # then it may take just the shapes that its module has
+    return kernel if found or (meant and found is None) else None
 
 
 def _called(function: FunctionType) -> Kernel | None:

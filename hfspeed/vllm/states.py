@@ -89,7 +89,7 @@ class States(Pages):
         """Make room for the states of a call; the number of the first."""
         first = len(self.slots)
         for _ in range(called.op.calls):
-            slot = Slot(called, own_state(called.op, ranks), called.dtype(given), self.bytes)
+            slot = Slot(called, own_state(called.op, ranks), _kept_in(called, given), self.bytes)
             self.slots.append(slot)
             self.room(slot.stop - slot.start)
         return first
@@ -109,6 +109,13 @@ class States(Pages):
         slot = self.slots[number]
         (pages,) = self.kv_cache
         return pages[:, slot.start : slot.stop].view(slot.dtype).view(-1, *slot.shape)
+
+
+def _kept_in(called: Called, given: torch.dtype) -> torch.dtype:
+    """What a state is kept in: as vLLM is told by ``mamba_ssm_cache_dtype``, else in float32 where sums grow in it."""
+    told = get_current_vllm_config().cache_config.mamba_ssm_cache_dtype
+    narrow = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(told)
+    return narrow if narrow is not None and called.kernel.exact_state else called.dtype(given)
 
 
 def states_of(path: str, site: Site) -> States:

@@ -35,7 +35,8 @@ def test_presets_say_everything(name: str) -> None:
 
 
 def test_the_published_configurations_are_there() -> None:
-    assert names() == ["cpu-dense", "cpu-dense-tp2", "cpu-moe", "gpu-235b-fp8-dp8-ep", "gpu-32b-tp2", "gpu-4b"]
+    cpu = ["cpu-dense", "cpu-dense-tp2", "cpu-gated-delta", "cpu-moe", "cpu-short-conv", "cpu-state-space"]
+    assert names() == [*cpu, "gpu-235b-fp8-dp8-ep", "gpu-32b-tp2", "gpu-4b"]
     assert preset("cpu-none") is None
 
 

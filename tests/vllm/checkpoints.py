@@ -96,6 +96,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 16}
         | {"attn_layer_indices": [1]},
     ),
+    "qwen3_next": (
+        "Qwen3NextForCausalLM",
+        {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
+        | {"layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2, "hidden_size": 128}
+        | {"linear_num_value_heads": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128},
+    ),
     "modernbert_decoder": (
         "ModernBertDecoderForCausalLM",
         {"hidden_size": 128, "local_attention": 32, "norm_eps": 0.02}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +35,7 @@ def test_eager(serving: ModuleType, checkpoint: Checkpoint, name: str, wanted: s
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("name", "wanted"), [("mamba2", ATTENTION_FREE), ("bamba", HYBRID)])
+@pytest.mark.parametrize(("name", "wanted"), [("mamba2", ATTENTION_FREE), ("bamba", HYBRID), ("qwen3_next", HYBRID)])
 def test_in_chunks(serving: ModuleType, checkpoint: Checkpoint, name: str, wanted: str) -> None:
     """Prompts of 60, 23 and 5 tokens in steps of 16: pieces that go on, mixed with single tokens of others."""
     settings = {"max_num_batched_tokens": 16, "max_num_seqs": 4, "enable_prefix_caching": False}
@@ -41,12 +43,66 @@ def test_in_chunks(serving: ModuleType, checkpoint: Checkpoint, name: str, wante
 
 
 @pytest.mark.timeout(600)
-def test_from_the_prefix_cache(serving: ModuleType, checkpoint: Checkpoint) -> None:
+@pytest.mark.parametrize("name", ["bamba", "lfm2"])
+def test_from_the_prefix_cache(serving: ModuleType, checkpoint: Checkpoint, name: str) -> None:
     """States are copied from where an earlier request left them."""
     settings = {"max_num_batched_tokens": 64, "max_num_seqs": 4, "enable_prefix_caching": True, "block_size": 32}
-    answer = serving.serve(checkpoint("bamba"), repeats=2, **settings)
+    answer = serving.serve(checkpoint(name), repeats=2, **settings)
     right(serving, answer, HYBRID)
     assert answer["cached"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("name", "wanted"), [("bamba", HYBRID), ("lfm2", HYBRID), ("mamba2", ATTENTION_FREE)])
+def test_thrown_out_and_begun_again(serving: ModuleType, checkpoint: Checkpoint, name: str, wanted: str) -> None:
+    """Sixty-four requests in room for a few get what each gets alone; states of those that are thrown out are gone."""
+    settings = {} if wanted == HYBRID else {"enable_prefix_caching": False, "num_gpu_blocks_override": 9}
+    answer = serving.serve(checkpoint(name), ask=importlib.import_module("crowding").answers, **settings)
+    assert "error" not in answer, answer.get("trace") or answer["error"]
+    assert set(answer["served"]) == {wanted}
+    assert answer["differing"] == []
+    assert answer["apart"] < serving.TOLERANCE
+    assert answer["preempted"] > 0
+    assert answer["cached"] > 0 or wanted == ATTENTION_FREE
+
+
+FORMER = {"conv_dim": 64, "conv_dim_out": 64, "block_dim": 64, "block_ff_dim": 96, "block_multiple_of": 1}
+FORMER |= {"block_ffn_dim_multiplier": None, "block_auto_adjust_ff_dim": False, "block_use_swiglu": True}
+"""What native vLLM looks for in the configuration of lfm2, and transformers writes no longer."""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["qwen3_next", "mamba2", "lfm2"])
+def test_states_take_no_more_than_native(serving: ModuleType, checkpoint: Checkpoint, name: str) -> None:
+    """Bytes of each layer's page, before and after it is filled up, and how many pages there are."""
+    settings = {"dtype": "bfloat16", "load_format": "dummy", "mamba_ssm_cache_dtype": "float32", "ask": pages}
+    ours = serving.serve(checkpoint(name), **settings)
+    former = {"hf_overrides": FORMER} if name == "lfm2" else {}
+    native = serving.serve(checkpoint(name), model_impl="vllm", **former, **settings)
+    for answer in (ours, native):
+        assert "error" not in answer, answer.get("trace") or answer["error"]
+    assert ours["served"][0].startswith("hfspeed.vllm.")
+    assert native["served"][0].startswith("vllm.")
+    assert ours["states"] == native["states"]
+    assert ours["states"]
+    assert ours["count"] == native["count"]
+
+
+def pages(checkpoint: Path, **settings: Any) -> dict[str, Any]:
+    """``states``: bytes of each layer's states, and of its page; ``count``: how many pages there are."""
+    import serving
+    from vllm import LLM
+
+    llm = LLM(model=str(checkpoint), **(serving.DEFAULTS | settings))
+    (specs,) = llm.collective_rpc("get_kv_cache_spec")
+    found = []
+    for one in specs.values():
+        if type(one).__name__ == "MambaSpec":
+            sizes = (math.prod(shape) * dtype.itemsize for shape, dtype in zip(one.shapes, one.dtypes, strict=True))
+            found.append((sum(sizes), one.page_size_bytes))
+    count = llm.llm_engine.vllm_config.cache_config.num_gpu_blocks
+    return {"served": llm.apply_model(serving.served), "states": found, "count": count}
 
 
 @pytest.mark.slow
@@ -58,10 +114,12 @@ def test_compiled(serving: ModuleType, checkpoint: Checkpoint) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_two_stages_compiled(serving: ModuleType, checkpoint: Checkpoint) -> None:
+@pytest.mark.parametrize(("name", "wanted"), [("mamba2", ATTENTION_FREE), ("bamba", HYBRID), ("lfm2", HYBRID)])
+def test_two_stages_compiled(serving: ModuleType, checkpoint: Checkpoint, name: str, wanted: str) -> None:
+    """Hybrids of two layers: one stage has states only, the other attention only."""
     # without compilation the engine itself stops on two stages on a CPU
     settings: dict[str, Any] = {"pipeline_parallel_size": 2, "enforce_eager": False}
-    right(serving, serving.serve(checkpoint("mamba2"), environ=THREADS, **settings, **TWO), ATTENTION_FREE)
+    right(serving, serving.serve(checkpoint(name), environ=THREADS, **settings, **TWO), wanted)
 
 
 @pytest.mark.slow

@@ -95,6 +95,25 @@ def test_whole_histories(monkeypatch: pytest.MonkeyPatch) -> None:
             at += count
 
 
+@pytest.mark.parametrize(("told", "kept"), [("auto", 4), ("float32", 4), ("bfloat16", 2), ("float16", 2)])
+def test_states_are_kept_as_vllm_is_told(told: Any, kept: int) -> None:
+    """Those that sums grow in; the last inputs of a convolution are as the model."""
+    from vllm.config import VllmConfig, set_current_vllm_config
+
+    from hfspeed.recurrences.call import Called
+    from hfspeed.vllm.states import States
+
+    config = VllmConfig()
+    config.cache_config.mamba_ssm_cache_dtype = told  # now, because vLLM takes float32 on some CPUs whatever it is told
+    with set_current_vllm_config(config):
+        holder = States("layer.states")
+        for kind, state in (("ssd", (4, 8, 16)), ("convolution", (8, 3))):
+            op = Recurrence("m", kind, kind, state, kernel_of(kind).roles, ())
+            holder.add(Called(op, kernel_of(kind)), torch.bfloat16)
+    assert [slot.dtype.itemsize for slot in holder.slots] == [kept, 2]
+    assert holder.bytes == 512 * kept + 48
+
+
 def test_every_kind_in_one_page(loops: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three sequences in random pieces, mixed with single tokens; pages hold rubbish before, and padding follows."""
     from vllm.config import VllmConfig, set_current_vllm_config
