@@ -22,6 +22,7 @@ class Convolution(Kernel):
     usual: ClassVar = {"activation": None}
     wants_state = frozenset({"return_final_states"})
     exact_state = False
+    last_first = True
 
     def state(self, operands: Operands) -> tuple[int, ...]:
         weight = operands["weight"]

@@ -9,6 +9,8 @@ import torch
 from hfspeed.recurrences.kernel import Bound, Kernel, Operands, Settings, Unsupported, heads_of
 
 CHUNK = 64
+EPS = 1e-6
+"""What libraries add to a sum of squares before they take its root."""
 FINE = 16
 """Tokens at once where every key element has a decay of its own: pairs of tokens then have one each."""
 
@@ -110,7 +112,7 @@ def _wide(value: torch.Tensor | None) -> torch.Tensor:
 
 
 def _unit(value: torch.Tensor) -> torch.Tensor:
-    return value * torch.rsqrt(value.square().sum(-1, keepdim=True) + 1e-6)
+    return value * torch.rsqrt(value.square().sum(-1, keepdim=True) + EPS)
 
 
 def _chunk(

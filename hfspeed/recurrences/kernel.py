@@ -56,6 +56,7 @@ class Kernel:
         wants_state: arguments that ask for the final state to be returned.
         always_pair: the function returns a pair whether asked or not.
         exact_state: the state is kept in float32, else in the dtype of the first operand.
+        last_first: in vLLM's pages the last dimension of a state comes before the one ahead of it.
         by_heads: the first dimension of a state counts heads or channels, none of which reads the state of another.
     """
 
@@ -71,6 +72,7 @@ class Kernel:
     wants_state: ClassVar[frozenset[str]] = frozenset()
     always_pair: ClassVar[bool] = False
     exact_state: ClassVar[bool] = True
+    last_first: ClassVar[bool] = False
     by_heads: ClassVar[bool] = True
 
     @property

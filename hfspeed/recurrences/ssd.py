@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from hfspeed.recurrences.kernel import Bound, Kernel, Operands, Settings, Unsupported, heads_of
 
-CHUNK = 128
+CHUNK, LONG_CHUNK = 32, 128
+"""Tokens at once: few on a CPU, where what they give one another costs more than passing on a state."""
 
 
 class StateSpaceDuality(Kernel):
@@ -58,14 +59,15 @@ class StateSpaceDuality(Kernel):
         assert a is not None
         assert b is not None
         assert c is not None
-        given, heads = x.dtype, x.shape[2]
+        given = x.dtype
         dt = self.steps(dt, bias, settings)
-        value, b, c = x.float(), heads_of(b.float(), heads, 2), heads_of(c.float(), heads, 2)
+        value, b, c = x.float(), b.float(), c.float()
         moved, decay = value * dt[..., None], a.float() * dt
         state = state.to(value.dtype)
         done = []
-        for start in range(0, x.shape[1], CHUNK):
-            piece = slice(start, start + CHUNK)
+        step = CHUNK if x.is_cpu else LONG_CHUNK
+        for start in range(0, x.shape[1], step):
+            piece = slice(start, start + step)
             out, state = _chunk(moved[:, piece], decay[:, piece], b[:, piece], c[:, piece], state)
             done.append(out)
         result = torch.cat(done, 1) if len(done) > 1 else done[0]
@@ -79,15 +81,17 @@ def _chunk(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Some tokens of each sequence at once: what they give one another, and what the state gives them."""
     if moved.shape[1] == 1:
+        b, c = (heads_of(value, moved.shape[2], 2) for value in (b, c))
         state = state * decay[:, 0].exp()[..., None, None] + moved[:, 0, :, :, None] * b[:, 0, :, None]
         return torch.einsum("bhpn,bhn->bhp", state, c[:, 0])[:, None], state
-    tokens = moved.shape[1]
-    since = decay.cumsum(1).transpose(1, 2)
-    moved, b, c = (value.transpose(1, 2) for value in (moved, b, c))
+    tokens, groups = moved.shape[1], b.shape[2]
+    since, moved = decay.cumsum(1).transpose(1, 2), moved.transpose(1, 2)
+    b, c = (value.transpose(1, 2)[:, :, None] for value in (b, c))  # one for all heads of a group
     between = since[..., :, None] - since[..., None, :]
     later = torch.ones(tokens, tokens, dtype=torch.bool, device=moved.device).triu(1)
-    weights = (c @ b.transpose(2, 3)) * between.masked_fill(later, float("-inf")).exp()
-    out = weights @ moved + (c * since.exp()[..., None]) @ state.transpose(2, 3)
-    left = (since[..., -1:] - since).exp()
-    state = state * since[..., -1].exp()[..., None, None] + (moved * left[..., None]).transpose(2, 3) @ b
-    return out.transpose(1, 2), state
+    weights = between.masked_fill(later, float("-inf")).exp().unflatten(1, (groups, -1)) * (c @ b.transpose(3, 4))
+    seen = c @ state.unflatten(1, (groups, -1)).transpose(3, 4)
+    out = weights.flatten(1, 2) @ moved + seen.flatten(1, 2) * since.exp()[..., None]
+    left = moved * (since[..., -1:] - since).exp()[..., None]
+    added = left.unflatten(1, (groups, -1)).transpose(3, 4) @ b
+    return out.transpose(1, 2), state * since[..., -1].exp()[..., None, None] + added.flatten(1, 2)

@@ -121,3 +121,104 @@ def cpu_state_update(
     _custom_ops.selective_state_update_cpu(
         states, x, dt, a, b, c, skip, None, None, False, pages.int(), None, -1, out, None, None
     )
+
+
+def cpu_packed(weight: Tensor) -> Tensor:
+    """Weights ``[channels, width]`` of a causal convolution as vLLM's kernels for CPUs want them."""
+    from vllm import _custom_ops
+
+    packed: Tensor = _custom_ops.causal_conv1d_weight_pack(weight.contiguous())
+    return packed
+
+
+def cpu_convolved(
+    x: Tensor,
+    packed: Tensor,
+    bias: Tensor | None,
+    states: Tensor,
+    starts: Tensor,
+    pages: Tensor,
+    goes_on: Tensor,
+    *,
+    silu: bool,
+) -> Tensor:
+    """VLLM's causal convolution for CPUs, ``[channels, tokens]`` to the same; states are changed in place.
+
+    Args:
+        x: of several sequences side by side, channels next to one another.
+        packed: by `cpu_packed`.
+        bias: ``[channels]``.
+        states: the last inputs, ``[pages, channels, width - 1]``, channels next to one another.
+        starts: where each sequence begins, and the end, as int32.
+        pages: of each sequence, as int32.
+        goes_on: which of them have a state.
+        silu: what follows.
+    """
+    from vllm import _custom_ops
+
+    out: Tensor = _custom_ops.causal_conv1d_fwd_cpu(
+        x.t().contiguous().t(), packed, bias, states, starts, pages, goes_on, silu, True
+    )
+    return out
+
+
+def cpu_convolved_once(
+    x: Tensor, packed: Tensor, bias: Tensor | None, states: Tensor, pages: Tensor, *, silu: bool
+) -> Tensor:
+    """The same for one more token of each sequence, ``[sequences, channels]`` to the same."""
+    from vllm import _custom_ops
+
+    out: Tensor = _custom_ops.causal_conv1d_update_cpu(x.contiguous(), states, packed, bias, silu, pages, True)
+    return out
+
+
+def cpu_delta_rule(
+    operands: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+    states: Tensor,
+    starts: Tensor,
+    pages: Tensor,
+    *,
+    unit: bool,
+    eps: float,
+) -> Tensor:
+    """VLLM's gated delta rule for CPUs, ``[1, tokens, heads, size]``; states are changed in place.
+
+    Args:
+        operands: query, key and value ``[1, tokens, heads, size]``, logarithms of decays, rates.
+        states: ``[pages, heads, size, size]``; those of new sequences are zero.
+        starts: where each sequence begins, and the end, as int32.
+        pages: of each sequence, as int32.
+        unit: whether queries and keys are made of length one.
+        eps: what is added to the squares for that.
+    """
+    from vllm import _custom_ops
+
+    query, key, value, decays, rates = (one.contiguous() for one in operands)
+    out, _ = _custom_ops.chunk_gated_delta_rule_cpu(
+        query, key, value, decays, rates, states, True, starts, False, unit, pages, eps
+    )
+    found: Tensor = out
+    return found
+
+
+def cpu_scan(
+    x: Tensor, steps: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor | None, states: Tensor, starts: Tensor
+) -> Tensor:
+    """VLLM's scan of state-space duality for CPUs, ``[tokens, heads, size]`` to the same.
+
+    Args:
+        x: of several sequences side by side.
+        steps: ``[tokens, heads]`` in float32, with bias and softplus.
+        a: ``[heads]`` in float32.
+        b: ``[tokens, groups, n]``.
+        c: like ``b``.
+        skip: ``[heads]`` in float32.
+        states: one of each sequence, ``[sequences, heads, size, n]`` in float32, changed in place.
+        starts: where each sequence begins, and the end, as int32.
+    """
+    from vllm import _custom_ops
+
+    x, b, c = (value.contiguous() for value in (x, b, c))
+    out = torch.empty_like(x)
+    _custom_ops.mamba_chunk_scan_fwd_cpu(out, states, x, steps.contiguous(), a, b, c, skip, None, starts)
+    return out

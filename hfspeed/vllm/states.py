@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
 
 from hfspeed.plan.shares import own_state
 from hfspeed.recurrences.call import Called
+from hfspeed.vllm.scan import Side
 from hfspeed.vllm.site import Site
 
 
@@ -64,12 +66,13 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class Slot:
-    """One state in a page: which kernel reads it, and where it lies."""
+    """One state in a page: which kernel reads it, and where it lies; ``kept`` is what the kernel keeps for itself."""
 
     called: Called
     shape: tuple[int, ...]
     dtype: torch.dtype
     start: int
+    kept: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def stop(self) -> int:
@@ -108,7 +111,10 @@ class States(Pages):
         """The state ``number`` of every page: ``[pages, *state]``."""
         slot = self.slots[number]
         (pages,) = self.kv_cache
-        return pages[:, slot.start : slot.stop].view(slot.dtype).view(-1, *slot.shape)
+        found, shape = pages[:, slot.start : slot.stop].view(slot.dtype), slot.shape
+        if slot.called.kernel.last_first:
+            return found.view(-1, *shape[:-2], shape[-1], shape[-2]).transpose(-1, -2)
+        return found.view(-1, *shape)
 
 
 def _kept_in(called: Called, given: torch.dtype) -> torch.dtype:
@@ -157,11 +163,19 @@ class Scheduled:
         singles: how many single tokens there are.
         single_pages: their pages, ``[singles]``.
         pieces: what follows them.
+        side: the same for kernels that take all pieces at once.
     """
 
     singles: int
     single_pages: torch.Tensor
     pieces: tuple[Piece, ...]
+    side: Side | None = None
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First row of the pieces, and how many rows they are."""
+        first, last = self.pieces[0], self.pieces[-1]
+        return first.start, last.start + last.tokens - first.start
 
 
 def scheduled(layer: str) -> tuple[Any, Scheduled | None]:
@@ -188,6 +202,16 @@ def _read(metadata: Any) -> Scheduled:
             pieces.append(Piece(start, tokens, pages[number], goes_on[number]))
     singles = metadata.num_decodes
     pages_of_singles = metadata.state_indices_tensor_d[:singles, 0].long()
-    metadata.hfspeed = Scheduled(singles, pages_of_singles, tuple(piece for piece in pieces if piece.tokens))
+    pieces = [piece for piece in pieces if piece.tokens]
+    metadata.hfspeed = Scheduled(singles, pages_of_singles, tuple(pieces), _side(pieces) if pieces else None)
     found: Scheduled = metadata.hfspeed
     return found
+
+
+def _side(pieces: Sequence[Piece]) -> Side:
+    """Pieces follow one another, and so does what they are given."""
+    starts = [piece.start - pieces[0].start for piece in pieces] + [
+        pieces[-1].start + pieces[-1].tokens - pieces[0].start
+    ]
+    pages = torch.tensor([piece.page for piece in pieces], dtype=torch.int32)
+    return Side(torch.tensor(starts, dtype=torch.int32), pages, torch.tensor([piece.goes_on for piece in pieces]))

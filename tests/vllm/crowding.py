@@ -28,14 +28,14 @@ def prompts() -> list[list[int]]:
     return [SHARED + one[: 100 - len(SHARED)] if i % 4 == 0 else one for i, one in enumerate(own)]
 
 
-def answers(checkpoint: Path, *, seeded: bool = False, **settings: Any) -> dict[str, Any]:
+def answers(checkpoint: Path, *, seeded: bool = False, tokens: int = TOKENS, **settings: Any) -> dict[str, Any]:
     """``served``, ``differing`` (numbers of the requests whose tokens differ), ``apart``, ``preempted``, ``cached``."""
     from vllm import LLM, SamplingParams
 
     # a request with a seed whose prompt comes in pieces stops vLLM on CPUs: their generators have no offset
     whole = {"max_num_batched_tokens": 8192} if seeded else {}
     llm = LLM(model=str(checkpoint), **(serving.DEFAULTS | ROOM | whole | settings))
-    how: dict[str, Any] = {"max_tokens": TOKENS, "logprobs": 1, "ignore_eos": True, "detokenize": False}
+    how: dict[str, Any] = {"max_tokens": tokens, "logprobs": 1, "ignore_eos": True, "detokenize": False}
     sampled: list[dict[str, Any]] = [{"temperature": 0.7, "seed": i} for i in range(REQUESTS)]
     ways = [SamplingParams(**(one if seeded else {"temperature": 0}), **how) for one in sampled]
     asked = [{"prompt_token_ids": prompt} for prompt in prompts()]

@@ -163,6 +163,89 @@ def test_one_more_token_of_a_state_space(dtype: torch.dtype, groups: int) -> Non
     settings = {**kernel.usual, "dt_softplus": True, "dt_limit": (0.001, 0.5)}
     states = torch.randn(5, 600)[:, :512].view(5, 4, 8, 16)
     ours = states.clone()
-    wanted, found = kernel.advance(given, settings, ours, pages), advanced(kernel, given, settings, states, pages)
+    wanted, found = kernel.advance(given, settings, ours, pages), advanced(kernel, given, settings, states, pages, {})
     torch.testing.assert_close(states, ours, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found, wanted, rtol=2e-2 if dtype is torch.bfloat16 else 1e-5, atol=1e-5)
+
+
+BF16 = torch.cpu._is_avx512_bf16_supported()
+
+
+def pieces(kind: str, dtype: torch.dtype) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """A kernel, operands of 90 tokens of three sequences, and settings."""
+    from hfspeed.recurrences import kernel_of
+    from hfspeed.recurrences.samples import Sample, Sizes, sample
+
+    kernel = kernel_of(kind)
+    made = sample(kind, Sample(Sizes(1, 90, 2, 64)))
+    narrow = {
+        role: value.to(torch.float32 if role in {"g", "A", "D", "dt_bias"} else dtype) for role, value in made.items()
+    }
+    chosen = {"activation": "silu", "dt_softplus": True, "use_qk_l2norm_in_kernel": True}
+    return kernel, dict.fromkeys(kernel.roles) | narrow, {n: chosen.get(n, v) for n, v in kernel.usual.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["convolution", "gated_delta", "ssd"])
+def test_pieces_side_by_side(kind: str, dtype: torch.dtype) -> None:
+    """By vLLM's kernels where they compute what ours do: new sequences and old ones, in pages that hold more."""
+    from hfspeed.vllm.scan import Side, scanned
+
+    torch.manual_seed(0)
+    kernel, given, settings = pieces(kind, dtype)
+    if kind == "convolution":
+        given["bias"] = given["bias"].to(dtype)
+    shape, kept_in = kernel.state(given), torch.float32 if kernel.exact_state else dtype
+    order = shape[::-1] if kernel.last_first else shape
+    count = 1
+    for size in shape:
+        count *= size
+    states = torch.randn(5, count + 8).to(kept_in)[:, :count].view(5, *order)
+    states = states.transpose(-1, -2) if kernel.last_first else states
+    before, starts, pages, goes_on = states.clone(), [0, 70, 89, 90], [3, 0, 4], [False, True, True]
+    side = Side(torch.tensor(starts, dtype=torch.int32), torch.tensor(pages, dtype=torch.int32), torch.tensor(goes_on))
+    found = scanned(kernel, given, settings, states, side, {})
+    by_vllm = (BF16 and dtype is torch.bfloat16) or (kind == "ssd")
+    assert (found is not None) is by_vllm
+    if found is None:
+        assert torch.equal(states, before)
+        return
+    for number, page in enumerate(pages):
+        mine = {
+            role: value.narrow(kernel.tokens[role], starts[number], starts[number + 1] - starts[number])
+            if role in kernel.tokens and value is not None
+            else value
+            for role, value in given.items()
+        }
+        empty = before[page] if goes_on[number] else torch.zeros_like(before[page])
+        out, after = kernel.run(mine, settings, empty[None])
+        here = found.narrow(kernel.axis, starts[number], starts[number + 1] - starts[number])
+        bound = 0.02 if dtype is torch.bfloat16 else 1e-4
+        assert (here.float() - out.float()).abs().max() <= bound * out.float().abs().max()
+        assert (states[page].float() - after[0].float()).abs().max() <= bound * after.float().abs().max()
+    assert torch.equal(states[1:3], before[1:3])
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("width", [3, 4])
+def test_one_more_token_of_a_convolution(width: int, biased: bool) -> None:
+    """VLLM's kernel takes four inputs; others are computed by ours. Changed weights are seen."""
+    from hfspeed.recurrences import kernel_of
+    from hfspeed.vllm.advance import _convolves, advanced
+    from hfspeed.vllm.scan import memory
+
+    torch.manual_seed(0)
+    kernel, pages = kernel_of("convolution"), torch.tensor([3, 0])
+    given: dict[str, Any] = {"x": torch.randn(2, 64, 1).bfloat16(), "weight": torch.randn(64, width).bfloat16()}
+    given["bias"] = torch.randn(64).bfloat16() if biased else None
+    settings, kept = {"activation": "silu"}, {}
+    states = memory(5, (64, width - 1), torch.bfloat16, kernel)
+    states.copy_(torch.randn(states.shape))
+    assert _convolves(kernel, given, settings, states) is (BF16 and width == 4)
+    for _ in range(2):
+        ours = states.clone()
+        wanted = kernel.advance({n: v.float() if v is not None else v for n, v in given.items()}, settings, ours, pages)
+        found = advanced(kernel, given, settings, states, pages, kept)
+        torch.testing.assert_close(found.float(), wanted, rtol=2e-2, atol=2e-2)
+        assert torch.equal(states, ours)
+        given["weight"].mul_(-0.5)

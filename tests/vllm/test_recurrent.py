@@ -68,7 +68,7 @@ def test_thrown_out_and_begun_again(serving: ModuleType, checkpoint: Checkpoint,
 
 
 FORMER = {"conv_dim": 64, "conv_dim_out": 64, "block_dim": 64, "block_ff_dim": 96, "block_multiple_of": 1}
-FORMER |= {"block_ffn_dim_multiplier": None, "block_auto_adjust_ff_dim": False, "block_use_swiglu": True}
+FORMER |= {"block_ffn_dim_multiplier": 1.0, "block_auto_adjust_ff_dim": False, "block_use_swiglu": True}
 """What native vLLM looks for in the configuration of lfm2, and transformers writes no longer."""
 
 

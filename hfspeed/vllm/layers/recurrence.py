@@ -11,6 +11,7 @@ from hfspeed.plan import Recurrence
 from hfspeed.recurrences import kernel_of
 from hfspeed.recurrences.call import Called, Turn
 from hfspeed.vllm.advance import advanced
+from hfspeed.vllm.scan import scanned
 from hfspeed.vllm.site import Site
 from hfspeed.vllm.states import Scheduled, Slot, States, scheduled, states_of
 from hfspeed.vllm.versions import register_splitting_op
@@ -70,15 +71,25 @@ def _singles(
     for role, dim in kernel.tokens.items():
         if (value := given[role]) is not None:
             mine[role] = _as_batch(value, dim, now.singles)
-    result = advanced(kernel, mine, slot.called.settings, states, now.single_pages)
+    result = advanced(kernel, mine, slot.called.settings, states, now.single_pages, slot.kept)
     out.narrow(kernel.axis, 0, now.singles).copy_(_as_row(result, kernel.axis))
 
 
 def _pieces(
     slot: Slot, given: dict[str, torch.Tensor | None], states: torch.Tensor, now: Scheduled, out: torch.Tensor
 ) -> None:
-    """Several tokens of one sequence at a time."""
+    """Several tokens of each sequence: all at once by a kernel of vLLM's, or one sequence at a time."""
     kernel = slot.called.kernel
+    if now.side is None:
+        return
+    span, whole = now.span, dict(given)
+    for role, dim in kernel.tokens.items():
+        if (value := given[role]) is not None:
+            whole[role] = value.narrow(dim, *span)
+    done = scanned(kernel, whole, slot.called.settings, states, now.side, slot.kept)
+    if done is not None:
+        out.narrow(kernel.axis, *span).copy_(done)
+        return
     for piece in now.pieces:
         mine = dict(given)
         for role, dim in kernel.tokens.items():

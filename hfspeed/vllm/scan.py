@@ -1,0 +1,210 @@
+"""Pieces of several sequences side by side, by vLLM's own kernels for CPUs where those compute what ours do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hfspeed.recurrences import Kernel
+from hfspeed.recurrences.convolution import Convolution
+from hfspeed.recurrences.delta import EPS, GatedDelta
+from hfspeed.recurrences.kernel import Operands, Settings
+from hfspeed.recurrences.ssd import StateSpaceDuality
+from hfspeed.vllm import kernels
+
+AGREE = {torch.float32: 1e-4, torch.bfloat16: 0.02}
+"""Relative errors up to which two kernels compute the same; each rounds what it is given in its own order."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """Sequences side by side.
+
+    Attributes:
+        starts: where each begins, and the end, as int32.
+        pages: of each, as int32.
+        goes_on: which of them have a state already.
+    """
+
+    starts: torch.Tensor
+    pages: torch.Tensor
+    goes_on: torch.Tensor
+
+    def new(self) -> torch.Tensor:
+        """Pages of sequences that begin."""
+        return self.pages[~self.goes_on].long()
+
+
+Kept = dict[str, torch.Tensor]
+"""What a call keeps from step to step: weights in the kernel's layout."""
+
+
+def scanned(
+    kernel: Kernel, given: Operands, settings: Settings, states: torch.Tensor, side: Side, kept: Kept
+) -> torch.Tensor | None:
+    """The result for all pieces, whose states are changed where they lie; ``None`` if only our kernel computes it.
+
+    Args:
+        kernel: what is computed.
+        given: operands by role, of all pieces.
+        settings: as the kernel's `usual` names them.
+        states: ``[pages, *state]``.
+        side: which tokens are whose.
+        kept: the call's own.
+    """
+    run = RUNS.get(type(kernel))
+    if run is None or states.device.type != "cpu" or not fits(run, kernel, given, settings, states.dtype):
+        return None
+    return run(kernel, given, settings, states, side, kept)
+
+
+def _convolution(
+    kernel: Kernel,  # noqa: ARG001  one signature
+    given: Operands,
+    settings: Settings,
+    states: torch.Tensor,
+    side: Side,
+    kept: Kept,
+) -> torch.Tensor:
+    x, weight = given["x"], given["weight"]
+    assert x is not None
+    assert weight is not None
+    silu = settings["activation"] is not None
+    at = side.starts, side.pages, side.goes_on
+    return kernels.cpu_convolved(x[0], packed(weight, kept), given["bias"], states, *at, silu=silu)[None]
+
+
+def packed(weight: torch.Tensor, kept: Kept) -> torch.Tensor:
+    """Weights in the kernel's layout, packed anew when they have changed."""
+    if "weight" not in kept or not torch.equal(kept["weight"], weight):
+        kept["weight"], kept["packed"] = weight.clone(), kernels.cpu_packed(weight)
+    return kept["packed"]
+
+
+def _delta(
+    kernel: Kernel,  # noqa: ARG001  one signature
+    given: Operands,
+    settings: Settings,
+    states: torch.Tensor,
+    side: Side,
+    kept: Kept,  # noqa: ARG001
+) -> torch.Tensor:
+    if settings["scale"] is not None:
+        raise TypeError("the kernel has a scale of its own")
+    ordered: Any = tuple(given[role] for role in ("q", "k", "v", "g", "beta"))
+    states[side.new()] = 0
+    unit = bool(settings["use_qk_l2norm_in_kernel"])
+    return kernels.cpu_delta_rule(ordered, states, side.starts, side.pages, unit=unit, eps=EPS)
+
+
+def _state_space(
+    kernel: Kernel,
+    given: Operands,
+    settings: Settings,
+    states: torch.Tensor,
+    side: Side,
+    kept: Kept,  # noqa: ARG001  one signature
+) -> torch.Tensor:
+    assert isinstance(kernel, StateSpaceDuality)
+    x, dt, a, b, c, skip = (given[name] for name in ("x", "dt", "A", "B", "C", "D"))
+    assert x is not None
+    assert dt is not None
+    assert a is not None
+    assert b is not None
+    assert c is not None
+    pages = side.pages.long()
+    mine = states[pages]
+    mine[~side.goes_on] = 0
+    steps = kernel.steps(dt, given["dt_bias"], settings)[0]
+    skip = skip.float() if skip is not None else None
+    out = kernels.cpu_scan(x[0], steps, a.float(), b[0], c[0], skip, mine, side.starts)
+    states[pages] = mine
+    return out[None]
+
+
+Run = Callable[[Kernel, Operands, Settings, torch.Tensor, Side, Kept], torch.Tensor]
+RUNS: dict[type[Kernel], Run] = {Convolution: _convolution, GatedDelta: _delta, StateSpaceDuality: _state_space}
+_KNOWN: dict[Any, bool] = {}
+VALUES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "g": lambda x: -x.abs(),
+    "beta": torch.sigmoid,
+    "dt": torch.abs,
+    "A": lambda x: -x.exp(),
+    "k": lambda x: torch.nn.functional.normalize(x, dim=-1),
+}
+"""Operands that are not just any numbers."""
+
+
+def fits(run: Run, kernel: Kernel, given: Operands, settings: Settings, kept_in: torch.dtype) -> bool:
+    """Whether ``run`` gives our numbers on operands of these shapes, which is tried once on random ones."""
+    shapes = tuple((role, *_shape(kernel, role, value)) for role, value in given.items() if value is not None)
+    key = run, kernel.kind, shapes, tuple(settings.items()), kept_in
+    if key not in _KNOWN:
+        _KNOWN[key] = _agrees(run, kernel, shapes, settings, kept_in)
+    return _KNOWN[key]
+
+
+def _shape(kernel: Kernel, role: str, value: torch.Tensor) -> tuple[tuple[int, ...], torch.dtype]:
+    """Of an operand; of one that follows the tokens, as if there were `TOKENS` of them."""
+    shape = list(value.shape)
+    if role in kernel.tokens:
+        shape[0], shape[kernel.tokens[role]] = 1, TOKENS
+    return tuple(shape), value.dtype
+
+
+LENGTHS = 70, 3, 1
+"""Of a new sequence and of two that go on; the first is longer than the pieces that kernels compute at once."""
+TOKENS = sum(LENGTHS)
+
+
+def _agrees(run: Run, kernel: Kernel, shapes: Iterable[Any], settings: Settings, kept_in: torch.dtype) -> bool:
+    source = torch.Generator().manual_seed(0)
+
+    def some(role: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        value = torch.randn(shape, generator=source)
+        return VALUES.get(role, torch.clone)(value).to(dtype)
+
+    given = dict.fromkeys(kernel.roles) | {role: some(role, shape, dtype) for role, shape, dtype in shapes}
+    shape = kernel.state(given)
+    states = memory(4, shape, kept_in, kernel)
+    states.copy_(torch.randn(4, *shape, generator=source) * 0.1)
+    goes_on, pages = torch.tensor([False, True, True]), torch.tensor([2, 1, 3])
+    at = [0, LENGTHS[0], LENGTHS[0] + LENGTHS[1], TOKENS]
+    wanted, mine = [], states.clone()
+    for number, page in enumerate(pages.tolist()):
+        piece = {
+            role: value.narrow(kernel.tokens[role], at[number], LENGTHS[number])
+            if role in kernel.tokens and value is not None
+            else value
+            for role, value in given.items()
+        }
+        before = mine[page] if goes_on[number] else torch.zeros_like(mine[page])
+        out, after = kernel.run(_wide(piece), settings, before[None].float())
+        wanted.append(out)
+        mine[page] = after[0].to(kept_in)
+    side = Side(torch.tensor(at, dtype=torch.int32), pages.int(), goes_on)
+    try:
+        found = run(kernel, given, settings, states, side, {})
+    except (RuntimeError, TypeError, AttributeError, NotImplementedError):
+        return False
+    bound = AGREE.get(found.dtype, 0.0)
+    return near(torch.cat(wanted, kernel.axis), found, bound) and near(mine, states, bound)
+
+
+def memory(pages: int, shape: tuple[int, ...], dtype: torch.dtype, kernel: Kernel) -> torch.Tensor:
+    """States as they lie in vLLM's pages."""
+    if not kernel.last_first:
+        return torch.zeros(pages, *shape, dtype=dtype)
+    return torch.zeros(pages, *shape[:-2], shape[-1], shape[-2], dtype=dtype).transpose(-1, -2)
+
+
+def near(wanted: torch.Tensor, found: torch.Tensor, bound: float) -> bool:
+    """Whether all differences are small beside the largest number."""
+    return bool((wanted.float() - found.float()).abs().max() <= bound * wanted.float().abs().max())
+
+
+def _wide(given: Operands) -> dict[str, torch.Tensor | None]:
+    return {role: value.float() if value is not None else None for role, value in given.items()}
