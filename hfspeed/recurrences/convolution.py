@@ -23,6 +23,7 @@ class Convolution(Kernel):
     wants_state = frozenset({"return_final_states"})
     exact_state = False
     last_first = True
+    follows = True
 
     def state(self, operands: Operands) -> tuple[int, ...]:
         weight = operands["weight"]

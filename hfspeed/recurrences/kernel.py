@@ -57,6 +57,7 @@ class Kernel:
         always_pair: the function returns a pair whether asked or not.
         exact_state: the state is kept in float32, else in the dtype of the first operand.
         last_first: in vLLM's pages the last dimension of a state comes before the one ahead of it.
+        follows: the result lies in memory as what it is made of does, as the library's; else it is contiguous.
         by_heads: the first dimension of a state counts heads or channels, none of which reads the state of another.
     """
 
@@ -73,6 +74,7 @@ class Kernel:
     always_pair: ClassVar[bool] = False
     exact_state: ClassVar[bool] = True
     last_first: ClassVar[bool] = False
+    follows: ClassVar[bool] = False
     by_heads: ClassVar[bool] = True
 
     @property
@@ -92,6 +94,11 @@ class Kernel:
         value = operands[next(iter(self.tokens))]
         assert value is not None
         return value
+
+    def room(self, operands: Operands) -> torch.Tensor:
+        """Memory for the result."""
+        kept = torch.preserve_format if self.follows else torch.contiguous_format
+        return torch.empty_like(self.like(operands), memory_format=kept)
 
     def run(self, operands: Operands, settings: Settings, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The result for some more tokens of each sequence of a batch, and the states behind them.

@@ -89,9 +89,14 @@ def _chunk(
     b, c = (value.transpose(1, 2)[:, :, None] for value in (b, c))  # one for all heads of a group
     between = since[..., :, None] - since[..., None, :]
     later = torch.ones(tokens, tokens, dtype=torch.bool, device=moved.device).triu(1)
-    weights = between.masked_fill(later, float("-inf")).exp().unflatten(1, (groups, -1)) * (c @ b.transpose(3, 4))
-    seen = c @ state.unflatten(1, (groups, -1)).transpose(3, 4)
+    weights = _grouped(between.masked_fill(later, float("-inf")).exp(), groups) * (c @ b.transpose(3, 4))
+    seen = c @ _grouped(state, groups).transpose(3, 4)
     out = weights.flatten(1, 2) @ moved + seen.flatten(1, 2) * since.exp()[..., None]
     left = moved * (since[..., -1:] - since).exp()[..., None]
-    added = left.unflatten(1, (groups, -1)).transpose(3, 4) @ b
+    added = _grouped(left, groups).transpose(3, 4) @ b
     return out.transpose(1, 2), state * since[..., -1].exp()[..., None, None] + added.flatten(1, 2)
+
+
+def _grouped(value: torch.Tensor, groups: int) -> torch.Tensor:
+    """``[batch, heads, …]`` as ``[batch, groups, heads of each, …]``."""
+    return value.reshape(value.shape[0], groups, -1, *value.shape[2:])

@@ -31,7 +31,8 @@ class Recurring(nn.Module):
         empty = like.new_zeros(self.shape, dtype=self.called.dtype(like.dtype))
         if not self.packing.segments:
             states = empty.expand(like.shape[0], *empty.shape)
-            return self.called.result(kernel.run(operands, self.called.settings, states)[0])
+            out = kernel.run(operands, self.called.settings, states)[0]
+            return self.called.result(kernel.room(operands).copy_(out))
         name, start, done = f"{self.called.op.path}.{self.called.op.name}.{number}", 0, []
         for one in self.packing.segments:
             mine = {role: self._cut(role, value, start, one.tokens) for role, value in operands.items()}
@@ -43,7 +44,7 @@ class Recurring(nn.Module):
             start += one.tokens
         if start != like.shape[kernel.axis] or like.shape[0] != 1:
             raise ValueError(f"{name}: a row of {tuple(like.shape)}, expected {start} tokens")
-        return self.called.result(torch.cat(done, kernel.axis))
+        return self.called.result(kernel.room(operands).copy_(torch.cat(done, kernel.axis)))
 
     def _cut(self, role: str, value: torch.Tensor | None, start: int, tokens: int) -> torch.Tensor | None:
         dim = self.called.kernel.tokens.get(role)

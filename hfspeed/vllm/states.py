@@ -172,6 +172,11 @@ class Scheduled:
     side: Side | None = None
 
     @property
+    def rows(self) -> int:
+        """How many rows there are; what follows them belongs to nobody."""
+        return sum(self.span) if self.pieces else self.singles
+
+    @property
     def span(self) -> tuple[int, int]:
         """First row of the pieces, and how many rows they are."""
         first, last = self.pieces[0], self.pieces[-1]

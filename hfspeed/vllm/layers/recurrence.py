@@ -28,7 +28,7 @@ class Stateful(nn.Module):
     def forward(self, *args: Any, **keywords: Any) -> Any:
         """Compute over the tokens of the step, ``[1, …]``."""
         operands = self.called.operands(args, keywords)
-        out = torch.empty_like(self.called.kernel.like(operands), memory_format=torch.contiguous_format)
+        out = self.called.kernel.room(operands)
         ordered = [operands[role] for role in self.called.kernel.roles]
         number = self.first + self.turn.next()
         torch.ops.vllm.hfspeed_recurrence(out, ordered, number, self.prefix)
@@ -51,10 +51,12 @@ def hfspeed_recurrence(out: torch.Tensor, operands: list[torch.Tensor | None], n
     """
     states, now = scheduled(layer)
     assert isinstance(states, States)
-    out.zero_()
     if now is None:  # vLLM tries the model before there is a cache
+        out.zero_()
         return
     slot = states.slots[number]
+    axis = slot.called.kernel.axis
+    out.narrow(axis, now.rows, out.shape[axis] - now.rows).zero_()  # filled up to a size that was compiled
     given = dict(zip(slot.called.kernel.roles, operands, strict=True))
     _singles(slot, given, states.views(number), now, out)
     _pieces(slot, given, states.views(number), now, out)
