@@ -45,7 +45,7 @@ def _steps_agree(kernel: Convolution, shape: tuple[int, int], kinds: tuple[Any, 
     source = torch.Generator().manual_seed(0)
 
     def some(*sizes: int) -> torch.Tensor:
-        return torch.randn(sizes, generator=source)
+        return torch.randn(sizes, generator=source, dtype=torch.float32)
 
     (channels, width), settings, pages = shape, {"activation": activation}, torch.tensor([2, 0])
     given = {

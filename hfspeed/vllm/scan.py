@@ -164,13 +164,13 @@ def _agrees(run: Run, kernel: Kernel, shapes: Iterable[Any], settings: Settings,
     source = torch.Generator().manual_seed(0)
 
     def some(role: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        value = torch.randn(shape, generator=source)
+        value = torch.randn(shape, generator=source, dtype=torch.float32)
         return VALUES.get(role, torch.clone)(value).to(dtype)
 
     given = dict.fromkeys(kernel.roles) | {role: some(role, shape, dtype) for role, shape, dtype in shapes}
     shape = kernel.state(given)
     states = memory(4, shape, kept_in, kernel)
-    states.copy_(torch.randn(4, *shape, generator=source) * 0.1)
+    states.copy_(torch.randn(4, *shape, generator=source, dtype=torch.float32) * 0.1)
     goes_on, pages = torch.tensor([False, True, True]), torch.tensor([2, 1, 3])
     at = [0, LENGTHS[0], LENGTHS[0] + LENGTHS[1], TOKENS]
     wanted, mine = [], states.clone()

@@ -28,7 +28,9 @@ def prompts() -> list[list[int]]:
     return [SHARED + one[: 100 - len(SHARED)] if i % 4 == 0 else one for i, one in enumerate(own)]
 
 
-def answers(checkpoint: Path, *, seeded: bool = False, tokens: int = TOKENS, **settings: Any) -> dict[str, Any]:
+def answers(
+    checkpoint: Path, *, seeded: bool = False, tokens: int = TOKENS, requests: int = REQUESTS, **settings: Any
+) -> dict[str, Any]:
     """``served``, ``differing`` (numbers of the requests whose tokens differ), ``apart``, ``preempted``, ``cached``."""
     from vllm import LLM, SamplingParams
 
@@ -36,9 +38,9 @@ def answers(checkpoint: Path, *, seeded: bool = False, tokens: int = TOKENS, **s
     whole = {"max_num_batched_tokens": 8192} if seeded else {}
     llm = LLM(model=str(checkpoint), **(serving.DEFAULTS | ROOM | whole | settings))
     how: dict[str, Any] = {"max_tokens": tokens, "logprobs": 1, "ignore_eos": True, "detokenize": False}
-    sampled: list[dict[str, Any]] = [{"temperature": 0.7, "seed": i} for i in range(REQUESTS)]
+    sampled: list[dict[str, Any]] = [{"temperature": 0.7, "seed": i} for i in range(requests)]
     ways = [SamplingParams(**(one if seeded else {"temperature": 0}), **how) for one in sampled]
-    asked = [{"prompt_token_ids": prompt} for prompt in prompts()]
+    asked = [{"prompt_token_ids": prompt} for prompt in prompts()[:requests]]
     alone = []
     for prompt, way in zip(asked, ways, strict=True):
         llm.reset_prefix_cache()
