@@ -34,7 +34,8 @@ ENGLISH = {
 # What vLLM or a kernel library has called by a family, and what has to be called so.
 FOREIGN = re.compile(
     r"\b(?:GemmaRMSNorm|Mamba(?:Base|Spec|AttentionBackendEnum)|layers\.mamba|mamba_(?:types?|utils|block_size)"
-    r"|mamba_ssm(?:_cache_dtype)?|mamba_chunk_scan(?:_combined)?|supports_mamba_prefix_caching|get_mamba_(?:specs|state)_\w+)\b"
+    r"|mamba_ssm(?:_cache_dtype)?|mamba_chunk_scan(?:_combined|_fwd_cpu)?"
+    r"|supports_mamba_prefix_caching|get_mamba_(?:specs|state)_\w+)\b"
 )
 GENERATED_PAGES = re.compile(r"docs/rules(/HFS\d{3})?\.md")
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work|root|home|tmp|opt|Users)/")
