@@ -102,6 +102,15 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2, "hidden_size": 128}
         | {"linear_num_value_heads": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128},
     ),
+    "bamba_deep": (
+        "BambaForCausalLM",
+        {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 16}
+        | {"attn_layer_indices": [1, 3], "num_hidden_layers": 4},
+    ),
+    "lfm2_deep": (
+        "Lfm2ForCausalLM",
+        {"layer_types": ["conv", "full_attention"] * 2, "norm_eps": 0.02, "num_hidden_layers": 4},
+    ),
     "modernbert_decoder": (
         "ModernBertDecoderForCausalLM",
         {"hidden_size": 128, "local_attention": 32, "norm_eps": 0.02}

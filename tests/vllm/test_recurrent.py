@@ -6,7 +6,7 @@ import importlib
 import math
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,9 +116,11 @@ def test_compiled(serving: ModuleType, checkpoint: Checkpoint) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("name", "wanted"), [("mamba2", ATTENTION_FREE)])
+@pytest.mark.parametrize(
+    ("name", "wanted"), [("mamba2", ATTENTION_FREE), ("bamba_deep", HYBRID), ("lfm2_deep", HYBRID)]
+)
 def test_two_stages_compiled(serving: ModuleType, checkpoint: Checkpoint, name: str, wanted: str) -> None:
-    """Hybrids of two layers: one stage has states only, the other attention only."""
+    """Each stage of a hybrid has layers of both kinds."""
     # without compilation the engine itself stops on two stages on a CPU
     settings: dict[str, Any] = {"pipeline_parallel_size": 2, "enforce_eager": False}
     right(serving, serving.serve(checkpoint(name), environ=THREADS, **settings, **TWO), wanted)
@@ -130,6 +132,32 @@ def test_two_stages_compiled(serving: ModuleType, checkpoint: Checkpoint, name: 
 def test_two_ranks(serving: ModuleType, checkpoint: Checkpoint, name: str, wanted: str) -> None:
     """Mixers go over the ranks by channels, or by heads with a norm over all of them, or over each."""
     right(serving, serving.serve(checkpoint(name), environ=THREADS, tensor_parallel_size=2, **TWO), wanted)
+
+
+@pytest.mark.parametrize(("states", "attention"), [(1, 0), (0, 1)])
+def test_a_stage_of_one_kind_is_refused(serving: ModuleType, states: int, attention: int) -> None:
+    """Before vLLM stops at pages of two sizes."""
+    from hfspeed.errors import RefusedError
+    from hfspeed.vllm.models.recurrent import check_stage
+    from hfspeed.vllm.states import Pages
+
+    class Page(Pages):
+        def __init__(self) -> None:
+            """Belongs to no configuration."""
+
+    layers: dict[str, Any] = {f"s{n}": Page() for n in range(states)} | {f"a{n}": object() for n in range(attention)}
+    config: Any = SimpleNamespace(
+        compilation_config=SimpleNamespace(static_forward_context=layers),
+        parallel_config=SimpleNamespace(pipeline_parallel_size=2),
+        model_config=SimpleNamespace(model="m"),
+    )
+    with pytest.raises(RefusedError, match="only layers with " + ("states" if states else "attention")):
+        check_stage(config)
+    config.compilation_config.static_forward_context |= {"s": Page(), "a": object()}
+    check_stage(config)
+    config.compilation_config.static_forward_context = {"a": object()}
+    config.parallel_config.pipeline_parallel_size = 1
+    check_stage(config)
 
 
 @pytest.mark.timeout(600)

@@ -24,6 +24,8 @@ class Recurrent(TransformersForCausalLM):
         # which tokens are whose is read on the host, so no graph of a whole step is captured
         outside_of_graphs(vllm_config, f"vllm::{SPLITTING_OP}")
         super().__init__(vllm_config=vllm_config, prefix=prefix)
+        if getattr(self, "is_hybrid", False):
+            check_stage(vllm_config)
 
     @classmethod
     def get_mamba_specs_from_config(cls, vllm_config: Any) -> list[MambaSpec]:
@@ -61,6 +63,26 @@ class TransformersAttentionFreeForCausalLM(Recurrent):
     """States only."""
 
     is_attention_free: ClassVar[Literal[True]] = True
+
+
+def check_stage(vllm_config: Any) -> None:
+    """Refuse a pipeline stage of a hybrid that has states only, or attention only.
+
+    Raises:
+        RefusedError: vLLM makes pages of both one size, which each stage finds out from the layers that it has.
+    """
+    layers = list(vllm_config.compilation_config.static_forward_context.values())
+    states = [isinstance(layer, Pages) for layer in layers]
+    if vllm_config.parallel_config.pipeline_parallel_size == 1 or (any(states) and not all(states)):
+        return
+    found = f"a pipeline stage has only layers with {'states' if any(states) else 'attention'}"
+    told = Refusal(
+        wanted="stages",
+        reason=Reason.CANNOT_RUN,
+        found=f"{found}, and vLLM makes its pages as large as both need",
+        help="take fewer stages, or cut elsewhere with VLLM_PP_LAYER_PARTITION, so that each stage has both kinds",
+    )
+    raise RefusedError(f"{vllm_config.model_config.model} in such stages", (told,))
 
 
 def _check(vllm_config: Any) -> None:
