@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from hfspeed.errors import SubjectError
-from hfspeed.planner.import_file import AUTHOR_ERRORS, told
-from hfspeed.planner.remake import PER_LAYER, Spot, overrides_of, remake, spots
+from hfspeed.planner.reducing import LIMIT, STEPS, Reducing
+from hfspeed.planner.remake import PER_LAYER, Spot, overrides_of, remake
 from hfspeed.planner.sizes import DEPTH, POSITIONS, VOCABULARY, override_sizes, standard_sizes
-from hfspeed.planner.trial import TOKENS, Outcome, attempt
-
-LIMIT = 40_000_000
-"""Elements that a shrunken model may have; more would not be proven in reasonable time."""
-LARGE = 128
-"""Integers above this that change the size of the model are worth reducing."""
-STEPS = (64, 80, 96, 112, 128, 160, 192, 256)
-FEWEST = 4
-"""What is halved in step with a width may count heads, and fewer of them would not show how heads share keys."""
-TRIALS = 300
-"""Trials of the generic search; each builds the model and runs it once."""
+from hfspeed.planner.trial import TOKENS
+from hfspeed.planner.trials import is_int
 
 
 def shrink(
@@ -51,52 +41,13 @@ def shrink(
     return search.settled()
 
 
-class _Search:
-    """The values changed so far, and the trials that allowed them."""
+class _Search(Reducing):
+    """The steps of shrinking that know usual names, and its end."""
 
     def __init__(self, config: Any, model_class: type[Any], interface: bool, ranks: int = 2, built: Any = None) -> None:
+        super().__init__(config, model_class, interface, built)
         self.ranks = ranks
-        self.config, self.model_class, self.interface = config, model_class, interface
         self.text = _text_path(config)
-        self.first = dict(spots(config))
-        self.known: set[Spot] = set()
-        self.values: dict[Spot, Any] = {}
-        self.trials = 0
-        self.runs = True
-        self.now = attempt(model_class, config, interface=interface, built=built)
-        if self.now.error and self.now.size:
-            # the forward reads values, so it cannot run on meta: building must do until the model is small
-            self.runs = False
-            self.now = replace(self.now, error="")
-        if self.now.error:
-            raise SubjectError(self.now.error, self.now.place)
-
-    def outcome(self, values: Mapping[Spot, Any], device: str = "meta", last: bool = False) -> Outcome:
-        self.trials += 1
-        try:
-            changed = remake(self.config, {**self.values, **values})
-        except AUTHOR_ERRORS as error:
-            return Outcome(0, 0, error=told(error))
-        runs = self.runs or device != "meta"
-        return attempt(self.model_class, changed, device=device, run=runs, interface=self.interface, last=last)
-
-    def keep(self, values: Mapping[Spot, Any], outcome: Outcome) -> None:
-        self.values |= values
-        self.now = outcome
-
-    def take(self, values: Mapping[Spot, Any]) -> bool:
-        """Change ``values`` if the model still runs and is no larger."""
-        outcome = self.outcome(values)
-        if outcome.error or outcome.size > self.now.size or outcome.depth != self.now.depth:
-            return False
-        if outcome.vocabulary < min(self.now.vocabulary, TOKENS):
-            return False
-        self.keep(values, outcome)
-        return True
-
-    def current(self) -> dict[Spot, Any]:
-        """Every value as it now is."""
-        return dict(spots(remake(self.config, self.values)))
 
     # -- layers
 
@@ -106,8 +57,8 @@ class _Search:
         if old <= layers:
             return
         now = self.current()
-        usual = [spot for spot, value in now.items() if spot[1] in DEPTH and spot[0] == self.text and _is_int(value)]
-        equal = [spot for spot, value in now.items() if value == old and _is_int(value)]
+        usual = [spot for spot, value in now.items() if spot[1] in DEPTH and spot[0] == self.text and is_int(value)]
+        equal = [spot for spot, value in now.items() if value == old and is_int(value)]
         for spot in dict.fromkeys([*(spot for spot in usual if spot in equal), *equal, *usual]):
             for extra in self.depth_extras(now, spot, layers):
                 values = {spot: layers, **extra}
@@ -133,7 +84,7 @@ class _Search:
         counts = {
             spot: max(1, value * layers // old)
             for spot, value in beside.items()
-            if _is_int(value) and value > layers and "layers" in spot[1]
+            if is_int(value) and value > layers and "layers" in spot[1]
         }
         yield from ({**counts, **lists}, lists, counts, {})
 
@@ -157,18 +108,6 @@ class _Search:
             if not self.take({spot: value, **self.ids(value if spot[1] in VOCABULARY else limit)}):
                 self.known.discard(spot)  # it must keep step with something else
 
-    def ids(self, limit: int) -> dict[Spot, Any]:
-        """Special tokens that a vocabulary of ``limit`` no longer holds."""
-        changed: dict[Spot, Any] = {}
-        for spot, value in self.current().items():
-            if not ("token_id" in spot[1] or "token_index" in spot[1]):
-                continue
-            if _is_int(value) and value >= limit:
-                changed[spot] = value % limit
-            elif isinstance(value, list) and any(_is_int(entry) and entry >= limit for entry in value):
-                changed[spot] = [entry % limit if _is_int(entry) else entry for entry in value]
-        return changed
-
     # -- windows
 
     def windows(self, windows: frozenset[int]) -> None:
@@ -176,69 +115,18 @@ class _Search:
         small = {window: 8 + 4 * index for index, window in enumerate(sorted(windows))}
         small = {window: size for window, size in small.items() if size < window}
         for spot, value in self.current().items():
-            sized = spot in self.values and _is_int(value)
+            sized = spot in self.values and is_int(value)
             if spot[0] != self.text or sized or "position" in spot[1] or spot[1] in POSITIONS:
                 continue
-            if _is_int(value) and value in small:
+            if is_int(value) and value in small:
                 self.take_same({spot: small[value]})
-            elif isinstance(value, list) and any(_is_int(entry) and entry in small for entry in value):
+            elif isinstance(value, list) and any(is_int(entry) and entry in small for entry in value):
                 self.take_same({spot: [small.get(entry, entry) for entry in value]})
 
     def take_same(self, values: Mapping[Spot, Any]) -> None:
         outcome = self.outcome(values)
         if not outcome.error and outcome.size == self.now.size and outcome.depth == self.now.depth:
             self.keep(values, outcome)
-
-    # -- everything else
-
-    def reduce(self) -> None:
-        """Any other large integer that the size hangs on: alone, with its equals, then in step with another."""
-        seen: set[Spot] = set()
-        while self.trials < TRIALS:
-            large = [spot for spot, value in self.current().items() if self.is_large(spot, value) and spot not in seen]
-            if not large:
-                return
-            seen.add(large[0])
-            self.reduce_one(large[0])
-
-    def is_large(self, spot: Spot, value: Any) -> bool:
-        return _is_int(value) and value > LARGE and spot not in self.values and spot not in self.known
-
-    def reduce_one(self, spot: Spot) -> None:
-        now = self.current()
-        old, size = now[spot], self.now.size
-        outcome = self.outcome({spot: old // 2})
-        if not outcome.error and outcome.size == size:
-            return
-        steps = [step for step in STEPS if step < old]
-        if spot[1] in POSITIONS:
-            steps = [step for step in steps if step > TOKENS]
-        equal = {other for other, value in now.items() if value == old and other != spot}
-        # what had the same size at first should have it again: a second table of the same vocabulary
-        again = [
-            new for other, new in self.values.items() if self.first.get(other) == old and new in range(STEPS[0], old)
-        ]
-        steps = [*again, *steps]
-        for step in steps:
-            if self.take({spot: step}):
-                return
-            if old == self.now.vocabulary and self.take({spot: step, **self.ids(step)}):
-                return
-            if equal and self.take({**dict.fromkeys(equal, step), spot: step}):
-                return
-        self.reduce_in_step(spot, now)
-
-    def reduce_in_step(self, spot: Spot, now: Mapping[Spot, Any]) -> None:
-        """Halve together with one other integer, as often as it goes: a width and the head size that makes it up."""
-        for other, value in now.items():
-            if other == spot or not _is_int(value) or value < 2 * FEWEST:
-                continue
-            for shift in range(6, 0, -1):
-                fewer = value >> shift
-                if now[spot] >> shift < 64 or fewer < FEWEST or fewer % 2 or self.trials >= TRIALS:
-                    continue
-                if self.take({spot: now[spot] >> shift, other: value >> shift}):
-                    return
 
     # -- the end
 
@@ -286,7 +174,3 @@ def _text_path(config: Any) -> tuple[str, ...]:
         if value is text and text is not config:
             return (name,)
     return ()
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

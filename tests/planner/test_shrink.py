@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from hfspeed.planner.load import Subject, load
 from hfspeed.planner.remake import remake, spots
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.trial import depth_of, inputs
+
+sys.path.insert(0, str(Path(__file__).parent))
+from sized_models import SizedConfig, SizedModel
 
 QUICK = ("codegen", "cohere2", "gemma3n_text", "gemma4_text", "gpt_neo", "llama", "minicpm3", "phi3")
 DENSE = (
@@ -173,6 +177,20 @@ def test_any_odd_sizes(odd: Subject, groups: int, piece: int, **sizes: int) -> N
     assert torch.isfinite(model(**inputs(model, "cpu")).logits).all()
     assert size_of(model) < 2_000_000
     assert depth_of(model) == min(2, sizes["n_blocks"])
+
+
+def test_sizes_in_lists_and_dictionaries_go_down_and_what_is_no_size_stays() -> None:
+    small = shrink(SizedConfig(), SizedModel, layers=3)
+    assert small.widths == [80, 64, 80]
+    assert small.inside == {"gate": {"rank": 64, "scale": 0.5}, "reach": 4096}
+    assert SizedConfig().widths == [1536, 512, 1536]
+
+
+def test_counts_go_down_only_where_the_model_would_stay_too_large() -> None:
+    assert shrink(SizedConfig(banks=32), SizedModel, layers=3).banks == 32
+    small = shrink(SizedConfig(banks=120), SizedModel, layers=3)
+    assert (small.banks, small.heads) == (8, 10)
+    assert shrink(SizedConfig(banks=120, heads=36), SizedModel, layers=3).heads == 6
 
 
 def test_a_model_that_stays_large_is_told(odd: Subject, monkeypatch: pytest.MonkeyPatch) -> None:

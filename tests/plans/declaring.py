@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +31,13 @@ MISSING: dict[str, dict[str, Any]] = {
     "Lfm2MoeConfig": {"layer_types": ["conv", "full_attention"] * 16},
     "MinistralConfig": {"head_dim": 128},
     "Qwen3OmniMoeTextConfig": {"head_dim": 128},
+    "Qwen4ExpTextConfig": {
+        "indexer_n_heads": 4,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 256,
+        "indexer_budget": 2048,
+        "indexer_compress_ratio": 64,
+    },
     "Step3p7TextConfig": {"sliding_window": 512},
     "T5Gemma2DecoderConfig": {"dropout_rate": 0.0},
     "T5Gemma2TextConfig": {"dropout_rate": 0.0},
@@ -39,8 +48,6 @@ MISSING: dict[str, dict[str, Any]] = {
         "n_group": 1,
         "topk_group": 1,
     },
-    "Ernie4_5_VLMoeTextConfig": {"moe_num_experts": 8},
-    "Ernie4_5_VL_MoeTextConfig": {"moe_num_experts": 8},
     "Gemma4TextConfig": {
         "enable_moe_block": True,
         "num_experts": 8,
@@ -51,12 +58,11 @@ MISSING: dict[str, dict[str, Any]] = {
     "Glm4vTextConfig": {"rope_parameters": {**TURNED, "mrope_section": [16, 24, 24]}},
     "GlmImageTextConfig": {"rope_parameters": {**TURNED, "mrope_section": [16, 24, 24]}},
 }
-"""What a default configuration lacks: without it, its author's code does not build or run, or has no experts.
-
-Of one the experts are fewer, because its lists of sizes cannot be shrunken.
-"""
+"""What a default configuration lacks: without it, its author's code does not build or run, or has no experts."""
 WIDTHS = {"EmbeddingGemma2TextConfig": "embedding_dim"}
 """What a base model gives, where that is not ``hidden_size``."""
+FURTHER = {"VoxtralRealtimeTextConfig": {"t_cond": (1,)}, "T5Gemma2DecoderConfig": {"encoder_hidden_states": (1, 5)}}
+"""What a base model is given beside tokens by the model it is a part of, and how many rows; here always the same."""
 
 
 def configurations() -> dict[str, type[Any]]:
@@ -137,8 +143,26 @@ def _takes(cls: type[Any], config_class: type[Any]) -> bool:
     return named in (config_class, config_class.__name__) or cls.config_class is config_class
 
 
+def _fed(base: type[Any], further: dict[str, tuple[int, ...]]) -> type[Any]:
+    """``base``, given the same of what is ``further``, by name and rows, whenever it is called."""
+
+    class Fed(base):  # type: ignore[misc]
+        @functools.wraps(base.forward)
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            weight = next(self.parameters())
+            shapes = {name: (*rows, self.config.hidden_size) for name, rows in further.items()}
+            made = {
+                name: torch.linspace(-1, 1, math.prod(shape), device=weight.device, dtype=weight.dtype).view(shape)
+                for name, shape in shapes.items()
+            }
+            return super().forward(*args, **made, **kwargs)
+
+    return Fed
+
+
 def _headed(base: type[Any], own: type[Any]) -> type[Any]:
     """A causal language model around ``base``."""
+    inner = _fed(base, FURTHER[own.__name__]) if own.__name__ in FURTHER else base
     parent = next(cls for cls in base.__mro__[1:] if issubclass(cls, PreTrainedModel))
 
     class Headed(parent, GenerationMixin):  # type: ignore[misc, valid-type]
@@ -149,7 +173,7 @@ def _headed(base: type[Any], own: type[Any]) -> type[Any]:
 
         def __init__(self, config: Any) -> None:
             super().__init__(config)
-            self.model = base(config)
+            self.model = inner(config)
             width = getattr(config, WIDTHS.get(type(config).__name__, "hidden_size"))
             self.lm_head = nn.Linear(width, config.vocab_size, bias=False)
             self.post_init()
@@ -163,7 +187,7 @@ def _headed(base: type[Any], own: type[Any]) -> type[Any]:
         def forward(
             self, input_ids: Any = None, inputs_embeds: Any = None, use_cache: bool | None = None
         ) -> CausalLMOutputWithPast:
-            output = self.model(input_ids=input_ids, inputs_embeds=inputs_embeds)
+            output = self.model(input_ids=input_ids, inputs_embeds=inputs_embeds, use_cache=use_cache)
             return CausalLMOutputWithPast(logits=self.lm_head(output[0]))
 
     return Headed
