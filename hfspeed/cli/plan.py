@@ -25,10 +25,10 @@ def plan(
         str, typer.Option("--dtype", metavar="TYPE", help="What it is served in; by default as vLLM would.")
     ] = "auto",
     check: Annotated[
-        bool, typer.Option("--check", help="Check the plans in the configuration instead; 1 if anything is wrong.")
+        bool, typer.Option("--check", help="Check the plans in the configuration, at these sizes; 1 if any is wrong.")
     ] = False,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Show what --write would change in the configuration file.")
+        bool, typer.Option("--diff", help="Show what --write would change, for --tp N ranks, else 2.")
     ] = False,
     write: Annotated[
         bool, typer.Option("--write", help="Put base_model_tp_plan, _pp_plan and _ep_plan into the configuration file.")
@@ -79,4 +79,4 @@ def _plans(model: str, trust: bool, *, check: bool, diff: bool, write: bool, siz
     if check:
         plans.check(model, trust=trust, tp=sizes[0], pp=sizes[1], ep=sizes[2])
     else:
-        plans.write(model, trust=trust, only_show=diff)
+        plans.write(model, trust=trust, only_show=diff, tp=sizes[0])

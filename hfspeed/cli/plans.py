@@ -22,7 +22,7 @@ def check(name: str, *, trust: bool, tp: int, pp: int, ep: int) -> None:
     """Print what is wrong with the declared plans; exit with 1 if anything is."""
     from hfspeed.planner import declared_check
 
-    _, seen, derived = _found(name, trust)
+    _, seen, derived = _found(name, trust, tp, asked=False)
     found = declared_check.check(seen, derived, ranks=(tp,), stages=(pp,), spread=(ep,))
     for one in found:
         print(one)
@@ -32,12 +32,12 @@ def check(name: str, *, trust: bool, tp: int, pp: int, ep: int) -> None:
     print("the declared plans are right", file=sys.stderr)
 
 
-def write(name: str, *, trust: bool, only_show: bool) -> None:
-    """Put the plans into the configuration file, or show as a diff what would be put."""
+def write(name: str, *, trust: bool, only_show: bool, tp: int) -> None:
+    """Put the plans into the configuration file, or show as a diff what would be put; ``tp``: for so many ranks."""
     from hfspeed.lint.disk import Disk
     from hfspeed.planner.written_plans import foreign, rewritten
 
-    subject, seen, derived = _found(name, trust)
+    subject, seen, derived = _found(name, trust, tp, asked=True)
     made = rewritten(seen, derived, Disk().text)
     for one in derived.refusals:
         print(one, file=sys.stderr)
@@ -68,14 +68,19 @@ def _put(file: Path, text: str) -> None:
     disk.write()
 
 
-def _found(name: str, trust: bool) -> tuple[Subject, Looked, Derived]:
+def _found(name: str, trust: bool, ranks: int, *, asked: bool) -> tuple[Subject, Looked, Derived]:
+    """The plans for ``ranks``; for two if the model's sizes rule these out and nobody ``asked`` for them."""
     from rich.console import Console
 
+    from hfspeed.planner.declared_sizes import causes
     from hfspeed.planner.load import load
-    from hfspeed.planner.looked import look
+    from hfspeed.planner.looked import RANKS, look
     from hfspeed.planner.styled import derive
 
     with Console(stderr=True).status(f"planning {name}, on simulated ranks"):
         subject = load(name, trust_remote_code=trust)
         seen = look(subject)
-        return subject, seen, derive(seen)
+        if ranks <= RANKS or (not asked and any(causes(seen, ranks))):
+            return subject, seen, derive(seen)
+        seen = look(subject, ranks=ranks)
+        return subject, seen, derive(seen, ranks)

@@ -27,7 +27,7 @@ def trained(subject: Subject, *, tp: Sequence[int], pp: Sequence[int], ep: Seque
 
     with Console(stderr=True).status(f"finding the plans of {subject.name}, and running them"):
         seen = look(subject, ranks=max((*tp, 2)), stages=max((*pp, 2)))
-        derived = derive(seen)
+        derived = derive(seen, min((count for count in tp if count > 1), default=2))
         fine = _sizes(seen, derived, tp, pp, ep)
     for one in derived.refusals:
         typer.echo(str(one), err=True)
@@ -103,7 +103,7 @@ def _run(
 def _mutants(seen: Looked, derived: Derived) -> bool:
     from hfspeed.planner.mutants import killed
 
-    found = killed(seen, derived.plans)
+    found = killed(seen, derived.plans, derived.ranks)
     wrong = len(found.caught) + len(found.alive)
     print(f"wrong plans caught: {len(found.caught)} of {wrong}")
     for mutant in found.alive:

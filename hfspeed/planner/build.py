@@ -20,6 +20,7 @@ from hfspeed.pattern.span import EVERYTHING, Span
 from hfspeed.planner.blame import line_of
 from hfspeed.planner.filled import real_buffers, settle
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told, where
+from hfspeed.planner.plan_forms import demand_plans
 from hfspeed.planner.scripted import unscripted
 
 SPAN = "hfspeed_span"
@@ -49,6 +50,7 @@ def build(
     """
     register()
     unscripted(model_class)
+    demand_plans(config)
     try:
         model = _instance(model_class, config, dtype, _hollow if buffers else torch.device, device, interface)
     except AUTHOR_ERRORS as error:

@@ -26,7 +26,7 @@ from hfspeed.planner.failed import told as told_of
 from hfspeed.planner.full_size import share_stops
 from hfspeed.planner.hinted import false_hints, false_recurrences
 from hfspeed.planner.judge import judge
-from hfspeed.planner.layers import depths
+from hfspeed.planner.layers import depths, without_layers
 from hfspeed.planner.load import Subject
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.mixers import mixers as stateful_mixers
@@ -186,11 +186,8 @@ def _mixes(subject: Subject, plan: Plan, model: nn.Module) -> None:
     """Refuse a model in which no token depends on another, as far as anybody can tell."""
     if any(isinstance(op, Attention | Recurrence | History) for op in plan.ops):
         return
-    empty = next((path for path, one in model.named_modules() if isinstance(one, nn.ModuleList) and not len(one)), None)
-    if empty is not None:
-        found, help_ = f"`{empty}` has no layers", "say in the configuration how many there are, one or more"
-        no = Refusal("model", Reason.NO_DECODER_LAYERS, found, plan.architecture, help=help_)
-    else:
+    no = without_layers(model)
+    if no is None:
         found = "no module calls the attention interface"
         help_ = "call `ALL_ATTENTION_FUNCTIONS.get_interface(…)` in the attention's forward"
         no = Refusal("attention", Reason.NO_INTERFACE, found, plan.architecture, help=help_)

@@ -9,11 +9,11 @@ from hfspeed.plan.styles import KINDS, StylePlans, attribute, under
 from hfspeed.planner.declared import unmatched
 from hfspeed.planner.declared_sizes import declared_sizes, parts
 from hfspeed.planner.looked import Looked, config_of, declared_plans
+from hfspeed.planner.plan_forms import odd_entries, where_said
 from hfspeed.planner.stretches import Stretch
 from hfspeed.planner.styled import Derived, staged_outcome
 from hfspeed.reference.styles import STYLES
-from hfspeed.refusal import Place, Reason, Refusal
-from hfspeed.source.configuration import declared, place_of
+from hfspeed.refusal import Reason, Refusal
 
 WHOLE = {"replicated_with_grad_allreduce", "mla_kv_a_proj", "all_reduce", "moe_tp_experts", "moe_identity_expert"}
 """Styles that leave every rank with all of a module's own parameters."""
@@ -31,9 +31,9 @@ def check(
     """
     config = config_of(seen)
     theirs = declared_plans(config)
-    found = [*_entries(seen, theirs), *_missing(theirs, derived.plans)]
+    found = [*_odd(config), *_entries(seen, theirs), *_missing(config, theirs, derived.plans)]
     if theirs.tp:
-        wrong = list(_readers(seen, theirs.tp, derived.plans.tp))
+        wrong = list(_readers(seen, theirs.tp, derived))
         out = {name for _, names in wrong for name in names}  # what is wrong at any size is told once
         right = {name: style for name, style in theirs.tp.items() if name not in out}
         found += [*(one for one, _ in wrong), *declared_sizes(seen, right, ranks, "tp")]
@@ -50,12 +50,13 @@ def check(
             found.append(
                 Refusal("pp plan", Reason.NUMBERS_DIFFER, f"on {count} stages: {outcome}", next(iter(theirs.pp)))
             )
-    return [_placed(one, type(config)) for one in found]
+    return [one.at(one.module, where_said(config, one.wanted[:2], one.module)) for one in found]
 
 
-def _placed(one: Refusal, config_class: type[Any]) -> Refusal:
-    where = declared(config_class, one.wanted[:2]) or place_of(config_class)
-    return one.at(one.module, Place(str(where.file), where.at(one.module)))
+def _odd(config: Any) -> Iterator[Refusal]:
+    for kind in KINDS:
+        for name, told in odd_entries(getattr(config, attribute(kind), None) or {}, kind):
+            yield Refusal(f"{kind} plan", Reason.PLAN_DISAGREES, told, str(name))
 
 
 def _entries(seen: Looked, theirs: StylePlans) -> Iterator[Refusal]:
@@ -70,11 +71,11 @@ def _entries(seen: Looked, theirs: StylePlans) -> Iterator[Refusal]:
                 yield Refusal(f"{kind} plan", Reason.PLAN_DISAGREES, f"{style!r} is no style that is known", name)
 
 
-def _missing(theirs: StylePlans, ours: StylePlans) -> Iterator[Refusal]:
+def _missing(config: Any, theirs: StylePlans, ours: StylePlans) -> Iterator[Refusal]:
     """What every rank holds whole although it can be split; and kinds of plan that are not there at all."""
     for kind in KINDS:
         plan = ours.of(kind)
-        if plan and not theirs.of(kind):
+        if plan and not getattr(config, attribute(kind), None):
             told = f"there is no {attribute(kind)}, although the model allows one"
             yield Refusal(f"{kind} plan", Reason.NOT_SPLIT, told, next(iter(plan)))
             continue
@@ -86,26 +87,28 @@ def _missing(theirs: StylePlans, ours: StylePlans) -> Iterator[Refusal]:
 
 
 def _readers(
-    seen: Looked, plan: Mapping[str, str], ours: Mapping[str, str]
+    seen: Looked, plan: Mapping[str, str], derived: Derived
 ) -> Iterator[tuple[Refusal, Mapping[str, str]]]:
     """Stretches whose entries, alone, compute something else, each at the entry that is wrong; and their entries."""
-    whole = seen.whole.ranks({**seen.beside, **under(seen.base, plan)}, 2, train=True)
+    count = derived.ranks
+    whole = seen.whole.ranks({**seen.beside, **under(seen.base, plan)}, count, train=True)
     if whole.equal:
         return
     blamed = False
     for part, names in parts(seen, plan):
-        outcome = seen.whole.ranks(under(seen.base, names), 2, train=True)
+        outcome = seen.whole.ranks(under(seen.base, names), count, train=True)
         if not outcome.equal:
             blamed = True
-            at, remedy = _culprit(seen, names, part, ours)
+            at, remedy = _culprit(seen, names, part, derived)
             told = f"{_said(part, names, seen.base)}; {outcome}{remedy}"
             yield Refusal("tp plan", Reason.MIXES_SPLIT, told, at), names
     if not blamed:
-        yield Refusal("tp plan", Reason.NUMBERS_DIFFER, f"on 2 ranks: {whole}", next(iter(plan))), plan
+        yield Refusal("tp plan", Reason.NUMBERS_DIFFER, f"on {count} ranks: {whole}", next(iter(plan))), plan
 
 
-def _culprit(seen: Looked, names: Mapping[str, str], part: Stretch | None, ours: Mapping[str, str]) -> tuple[str, str]:
+def _culprit(seen: Looked, names: Mapping[str, str], part: Stretch | None, derived: Derived) -> tuple[str, str]:
     """The one entry that has to change, as running it changed shows; else the first that the code does not give."""
+    ours = derived.plans.tp
     start = len(seen.base) + 1
     stretch = {name[start:] for name in part.names} if part is not None else set()
     missing = [name for name in ours if name in stretch and name not in names]
@@ -113,7 +116,7 @@ def _culprit(seen: Looked, names: Mapping[str, str], part: Stretch | None, ours:
     for name in (*other, *missing):
         mended = {key: style for key, style in names.items() if key != name}
         mended |= {name: ours[name]} if name in ours else {}
-        if mended and seen.whole.ranks(under(seen.base, mended), 2, train=True).equal:
+        if mended and seen.whole.ranks(under(seen.base, mended), derived.ranks, train=True).equal:
             right = f"with {ours[name]} for" if name in ours else "without"
             return (name if name in names else next(iter(names))), f"; {right} `{name}` it is right"
     return next(iter(other or names)), ""

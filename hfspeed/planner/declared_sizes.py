@@ -12,13 +12,16 @@ from hfspeed.planner.looked import Looked
 from hfspeed.planner.stretches import Stretch, stretches
 from hfspeed.refusal import Reason, Refusal
 
+HELD_ONLY = {"colwise_gather_output", "rowwise_split_input"}
+"""Styles that share out weights alone: heads are whole on every rank, and need not divide."""
+
 
 def declared_sizes(seen: Looked, plan: Mapping[str, str], sizes: Sequence[int], kind: str) -> Iterator[Refusal]:
     """One finding for each cause at each size: what does not divide, at the entry that splits it."""
     for count in (size for size in sizes if size > 1):
         left = dict(plan)
-        for path, why in _causes(seen, count) if kind == "tp" else ():
-            names = _below(seen, left, path)
+        for path, why in causes(seen, count) if kind == "tp" else ():
+            names = [name for name in _below(seen, left, path) if left[name] not in HELD_ONLY]
             if names:
                 yield Refusal(f"{kind} plan", Reason.DOES_NOT_DIVIDE, f"{count} ranks: {why}", names[0])
                 left = {name: style for name, style in left.items() if name not in names}
@@ -28,7 +31,7 @@ def declared_sizes(seen: Looked, plan: Mapping[str, str], sizes: Sequence[int], 
                 yield Refusal(f"{kind} plan", Reason.DOES_NOT_DIVIDE, told, next(iter(entries)))
 
 
-def _causes(seen: Looked, count: int) -> Iterator[tuple[str, str]]:
+def causes(seen: Looked, count: int) -> Iterator[tuple[str, str]]:
     """Paths of which a share for each of so many ranks is none, and why, as `hfspeed plan` tells it."""
     done = set()
     for path, why in ruled_out(seen.first, count) if seen.first.tensor else ():

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 
+from torch import nn
+
 from hfspeed.plan import Op, Plan
+from hfspeed.refusal import Reason, Refusal
 
 MOST_LAYERS = 8
 """A small model never has more layers than this, however many kinds of layer there are."""
@@ -55,3 +58,13 @@ def _layers(plan: Plan) -> tuple[str, int]:
 
 def _shape(op: Op) -> str:
     return repr([getattr(op, f.name) for f in fields(op) if f.name != "path"]) + type(op).__name__
+
+
+def without_layers(model: nn.Module) -> Refusal | None:
+    """The first list of modules that is empty, if one is."""
+    empty = next((path for path, one in model.named_modules() if isinstance(one, nn.ModuleList) and not len(one)), None)
+    if empty is None:
+        return None
+    help_ = "say in the configuration how many there are, one or more"
+    found = f"`{empty}` has no layers"
+    return Refusal("model", Reason.NO_DECODER_LAYERS, found, type(model).__name__, help=help_)

@@ -102,6 +102,8 @@ def _from_folder(name: str, folder: Path, trust: bool) -> Subject:
             "read it, then pass --trust-remote-code"
         )
     config = _read_config(folder, values, own.get("AutoConfig"))
+    for part in (config, *(one for one in vars(config).values() if hasattr(one, "get_text_config"))):
+        part._name_or_path = str(folder)  # where to look up the line of what a configuration says
     if "AutoModelForCausalLM" in own:
         return _subject(name, folder, config, _checked(own["AutoModelForCausalLM"], folder))
     return _subject(name, folder, config, model_class_of(config, name))

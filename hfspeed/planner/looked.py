@@ -10,17 +10,20 @@ from typing import Any
 import torch
 from torch import nn
 
+from hfspeed.errors import RefusedError
 from hfspeed.graph.exact import Exact
 from hfspeed.graph.record import Recording, record
 from hfspeed.plan import Plan
 from hfspeed.plan.styles import KINDS, StylePlans, attribute, generic, under
 from hfspeed.planner.build import build, randomise
 from hfspeed.planner.draft import draft
-from hfspeed.planner.layers import layers_needed
+from hfspeed.planner.layers import layers_needed, without_layers
 from hfspeed.planner.load import Subject
+from hfspeed.planner.plan_forms import regular
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.simulate import TOKENS, Whole
 from hfspeed.planner.study import Study, prompt, study
+from hfspeed.planner.trial import depth_of
 from hfspeed.planner.verdicts import Verdicts
 
 RANKS = 2
@@ -77,8 +80,11 @@ def spread_of(model: nn.Module) -> int:
 
 
 def declared_plans(config: Any) -> StylePlans:
-    """What a configuration says, without the entry that transformers itself adds for tied embeddings."""
-    plans = [dict(getattr(config, attribute(kind), None) or {}) for kind in KINDS]
+    """What a configuration says, without the entry that transformers itself adds for tied embeddings.
+
+    What has not the form of an entry is left out; see `odd_entries`.
+    """
+    plans = [regular(getattr(config, attribute(kind), None) or {}, kind) for kind in KINDS]
     own = getattr(type(config), attribute("tp"), None) or {}
     if getattr(config, "tie_word_embeddings", False) and TIED not in own:
         plans[0].pop(TIED, None)
@@ -94,11 +100,13 @@ def look(subject: Subject, *, ranks: int = RANKS, stages: int = 2) -> Looked:
     """Build and run a subject, large and small; the small one has heads enough for ``ranks``, if the large one has.
 
     Raises:
-        RefusedError: the forward does not run.
+        RefusedError: the forward does not run, or there are no layers.
         SubjectError: it cannot be built.
     """
     full = study(subject.model_class, subject.config, real=False)
     first, _ = draft(full, Verdicts())
+    if not depth_of(full.model) and (no := without_layers(full.model)):
+        raise RefusedError(subject.name, (no,))
     config = shrink(
         subject.config,
         subject.model_class,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from hfspeed.plan.styles import Stage, StylePlans, generic
-from hfspeed.planner.looked import Looked
+from hfspeed.planner.looked import RANKS, Looked
 from hfspeed.planner.simulate import Outcome
 from hfspeed.planner.styled import prove
 
@@ -115,17 +115,19 @@ class Killed:
     equivalent: tuple[Mutant, ...] = ()
 
 
-def killed(seen: Looked, plans: StylePlans) -> Killed:
-    """Run every mutant on as few ranks or stages as there can be; those that carry an argument must be right.
+def killed(seen: Looked, plans: StylePlans, ranks: int = RANKS) -> Killed:
+    """Run every mutant on so many ranks, or on as few stages as there can be; those with an argument must be right.
+
+    One whose sizes do not divide, so that it does not run, is caught whatever its argument.
 
     Raises:
         AssertionError: a mutant is wrong although its argument says that it is right.
     """
     found = Killed()
     for mutant in mutants(plans, seen.whole.model.get_submodule(seen.base)):
-        outcomes = [outcome for _, _, outcome in prove(seen, mutant.plans)]
+        outcomes = [outcome for _, _, outcome in prove(seen, mutant.plans, (ranks,))]
         outcome = outcomes[0] if outcomes else None
-        if mutant.argument:
+        if mutant.argument and not (outcome is not None and outcome.error):
             assert outcome is None or outcome.equal, f"{mutant.kind} {mutant.what}: {mutant.argument}, but {outcome}"
             found = replace(found, equivalent=(*found.equivalent, mutant))
         elif outcome is None or outcome.equal:

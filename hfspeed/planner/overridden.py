@@ -12,6 +12,7 @@ from typing import Any
 from hfspeed.plan.styles import KINDS, StylePlans, attribute
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.looked import declared_plans
+from hfspeed.planner.plan_forms import json_with, where_said
 
 
 def overridden(file: Path, before: str, text: str, config: Any, plans: StylePlans) -> str:
@@ -32,6 +33,12 @@ def overridden(file: Path, before: str, text: str, config: Any, plans: StylePlan
         wanted, name = plans.of(kind), attribute(kind)
         if not wanted:
             continue
+        if (said := json_with(config, kind)) is not None:
+            line = where_said(config, kind).line
+            return (
+                f"{said}:{line}: {name} stands there as well and has the last word, so that what --write puts into "
+                f"{file.name} would have no effect; take it out first"
+            )
         lines = list(_others(before, owner.__name__, name))
         if fresh is None:
             if not lines:

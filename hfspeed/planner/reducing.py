@@ -7,7 +7,7 @@ from typing import Any
 
 from hfspeed.planner import nested
 from hfspeed.planner.remake import PER_LAYER, Spot
-from hfspeed.planner.sizes import POSITIONS
+from hfspeed.planner.sizes import POSITIONS, fitting
 from hfspeed.planner.trial import TOKENS
 from hfspeed.planner.trials import Trials, is_int
 
@@ -59,7 +59,7 @@ class Reducing(Trials):
         old = now[spot]
         if not self.hangs_on({spot: old // 2}):
             return
-        steps = [step for step in STEPS if step < old]
+        steps = sorted({fitting(old, step, self.ranks) for step in STEPS if step < old} - {old})
         if spot[1] in POSITIONS:
             steps = [step for step in steps if step > TOKENS]
         equal = {other for other, value in now.items() if value == old and other != spot}

@@ -45,8 +45,7 @@ class _Search(Reducing):
     """The steps of shrinking that know usual names, and its end."""
 
     def __init__(self, config: Any, model_class: type[Any], interface: bool, ranks: int = 2, built: Any = None) -> None:
-        super().__init__(config, model_class, interface, built)
-        self.ranks = ranks
+        super().__init__(config, model_class, interface, ranks, built)
         self.text = _text_path(config)
 
     # -- layers

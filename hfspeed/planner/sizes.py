@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -35,9 +36,9 @@ def standard_sizes(values: Mapping[str, Any], ranks: int = 2) -> dict[str, Any]:
 
     Widths are multiples of 16, so that 1, 2 and 4 ranks divide them, and pairwise distinct where the author's are.
     """
-    sizes = {**_heads(values, max(1, ranks // NEW_KEY_HEADS)), **_inner(values)}
+    sizes = {**_heads(values, ranks), **_inner(values, ranks)}
     for name, value in _present(values, VOCABULARY):
-        sizes[name] = min(value, NEW_VOCABULARY)
+        sizes[name] = fitting(value, NEW_VOCABULARY, ranks, 16)
     for name, value in RANKS.items():
         if _is_size(values.get(name)):
             sizes[name] = min(value, values[name])
@@ -57,32 +58,44 @@ def override_sizes(
     return {layer: {name: scaled(name, value) for name, value in own.items()} for layer, own in overrides.items()}
 
 
-def _heads(values: Mapping[str, Any], times: int) -> dict[str, Any]:
-    """Width, heads, key heads and head size, which hang together; with so many times as many heads as are needed."""
+def fitting(old: int, least: int, ranks: int, unit: int = 1) -> int:
+    """A new size for ``old``, at least ``least`` where that is: every number up to ``ranks`` that divides ``old`` does.
+
+    It is a multiple of ``unit`` where it is less than ``old``.
+    """
+    return min(old, _multiple(old, least, ranks, unit))
+
+
+def _multiple(old: int, least: int, ranks: int, unit: int) -> int:
+    needed = math.lcm(unit, *(number for number in range(1, ranks + 1) if old % number == 0))
+    return needed * math.ceil(least / needed)
+
+
+def _heads(values: Mapping[str, Any], ranks: int) -> dict[str, Any]:
+    """Width, heads, key heads and head size, which hang together; with heads for so many ranks, where there are."""
     width = next((value for _, value in _present(values, HIDDEN)), None)
     heads = next((value for _, value in _present(values, HEADS)), None)
     if width is None or heads is None:
         return {}
     sized = next(iter(_present(values, HEAD_SIZE)), None)
     old = sized[1] if sized else width // heads
-    new_heads = min(heads, NEW_HEADS * times)
+    times = max(1, ranks // NEW_KEY_HEADS)
+    fewer = {name: value for name, value in _present(values, KEY_HEADS) if value != heads}
+    shared = {name: fitting(value, NEW_KEY_HEADS * times, ranks) for name, value in fewer.items()}
+    new_heads = fitting(heads, NEW_HEADS * times, ranks, max(shared.values(), default=1))
+    if any(new_heads % count for count in shared.values()):
+        new_heads = min(heads, NEW_HEADS * times)
+        shared = {name: min(value, NEW_KEY_HEADS * times) for name, value in fewer.items()}
     new = _head_size(values)
     # a width that heads do not make up must not come to look as if they did
     new_width = new * new_heads if old * heads == width else 80
     sizes: dict[str, Any] = {name: new_width for name, value in _present(values, HIDDEN) if value == width}
     sizes |= {name: new_heads for name, value in _present(values, HEADS) if value == heads}
-    sizes |= {name: _key_heads(value, heads, new_heads, times) for name, value in _present(values, KEY_HEADS)}
+    sizes |= {name: shared.get(name, new_heads) for name, _ in _present(values, KEY_HEADS)}
     for name, value in values.items():
         if _is_size(value) and (name in HEAD_SIZE or name.endswith("head_dim") or name in ROTARY):
             sizes[name] = max(2, value * new // old // 2 * 2)
     return sizes
-
-
-def _key_heads(value: int, heads: int, new_heads: int, times: int) -> int:
-    """One stays one and all stay all, else half."""
-    if value == heads:
-        return new_heads
-    return min(value, NEW_KEY_HEADS * times)
 
 
 def _head_size(values: Mapping[str, Any]) -> int:
@@ -103,12 +116,12 @@ def _fractions(values: Mapping[str, Any]) -> Iterator[float]:
             yield value
 
 
-def _inner(values: Mapping[str, Any]) -> dict[str, Any]:
+def _inner(values: Mapping[str, Any], ranks: int) -> dict[str, Any]:
     sizes: dict[str, Any] = {}
     for name in INNER:
-        value = values.get(name)
+        value: Any = values.get(name)
         if _is_size(value):
-            sizes[name] = NEW_INNER
+            sizes[name] = _multiple(value, NEW_INNER, ranks, 16)
         elif isinstance(value, list) and value and all(_is_size(entry) for entry in value):
             widths = sorted(set(value))
             sizes[name] = [NEW_INNER + 16 * widths.index(entry) for entry in value]

@@ -32,11 +32,13 @@ class Derived:
         plans: names count from the base model.
         outcomes: kind of plan, number of ranks or stages, and what came of running it so.
         refusals: what could not be said in these styles, and why.
+        ranks: the number of tensor-parallel ranks that the entries fit, at full size, and were run on.
     """
 
     plans: StylePlans
     outcomes: tuple[tuple[str, int, Outcome], ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    ranks: int = RANKS
 
 
 @dataclass
@@ -44,13 +46,14 @@ class _Search:
     """The entries so far, by full name."""
 
     seen: Looked
+    ranks: int = RANKS
     refusals: list[Refusal] = field(default_factory=list)
 
     def best(self, ways: Iterable[Mapping[str, str]], kind: str = "tp") -> dict[str, str]:
         """The first way that computes the same numbers and gradients, and fits the full size; empty if none does."""
         for way in ways:
-            ranks = self.seen.spread if kind == "ep" else RANKS
-            large = spread_of(self.seen.full.model) if kind == "ep" else RANKS
+            ranks = self.seen.spread if kind == "ep" else self.ranks
+            large = spread_of(self.seen.full.model) if kind == "ep" else self.ranks
             if not (self.seen.has(way) and fits(self.seen.full, way, large, kind)):
                 continue
             if self.seen.whole.ranks(way, ranks, train=True).equal:
@@ -58,9 +61,9 @@ class _Search:
         return {}
 
 
-def derive(seen: Looked) -> Derived:
-    """The plans of a model; each entry was run, forward and backward, on simulated ranks."""
-    search = _Search(seen)
+def derive(seen: Looked, ranks: int = RANKS) -> Derived:
+    """The plans of a model for so many ranks; each entry was run, forward and backward, on simulated ones."""
+    search = _Search(seen, ranks)
     tp = _ordered(seen.whole.model, _tensor(search))
     ep = _ordered(seen.whole.model, _experts(search))
     pp, told = stage_plan(seen.full, seen.first)
@@ -68,7 +71,7 @@ def derive(seen: Looked) -> Derived:
         why = f"hidden states handed on as embeddings give something else, on 2 stages: {outcome}"
         pp, told = {}, (*told, Refusal("pp plan", Reason.STAGE_STATE, why, seen.base))
     plans = StylePlans(_from_base(tp, seen.base), pp, _from_base(ep, seen.base))
-    return Derived(plans, tuple(prove(seen, plans)), tuple(search.refusals) + told)
+    return Derived(plans, tuple(prove(seen, plans, (ranks,))), tuple(search.refusals) + told, ranks)
 
 
 def prove(

@@ -15,8 +15,9 @@ from hfspeed.planner.trial import TOKENS, Outcome, attempt
 class Trials:
     """The values changed so far, and the trials that allowed them."""
 
-    def __init__(self, config: Any, model_class: type[Any], interface: bool, built: Any = None) -> None:
+    def __init__(self, config: Any, model_class: type[Any], interface: bool, ranks: int, built: Any = None) -> None:
         self.config, self.model_class, self.interface = config, model_class, interface
+        self.ranks = ranks
         self.first = dict(spots(config))
         self.known: set[Spot] = set()
         self.values: dict[Spot, Any] = {}

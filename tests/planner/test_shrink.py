@@ -17,6 +17,7 @@ from hfspeed.planner.build import build, randomise, size_of
 from hfspeed.planner.load import Subject, load
 from hfspeed.planner.remake import remake, spots
 from hfspeed.planner.shrink import shrink
+from hfspeed.planner.sizes import standard_sizes
 from hfspeed.planner.trial import depth_of, inputs
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -92,6 +93,17 @@ def test_sizes_divide_over_four_ranks_and_differ() -> None:
     assert all(size % 16 == 0 for size in sizes)
     assert len(set(sizes)) == 3
     assert small.num_attention_heads * small.head_dim == small.hidden_size
+
+
+def test_whatever_number_of_ranks_can_share_the_large_one_can_share_the_small_one() -> None:
+    sizes = {"hidden_size": 224, "num_attention_heads": 14, "num_key_value_heads": 7, "head_dim": 16}
+    seven = standard_sizes({**sizes, "intermediate_size": 11200, "vocab_size": 7000}, 7)
+    assert (seven["num_attention_heads"], seven["num_key_value_heads"]) == (14, 7)
+    assert seven["intermediate_size"] % 7 == seven["vocab_size"] % 7 == 0
+    two = standard_sizes({**sizes, "intermediate_size": 11200, "vocab_size": 7000}, 2)
+    assert (two["num_attention_heads"], two["num_key_value_heads"], two["intermediate_size"]) == (4, 2, 112)
+    three = standard_sizes({"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}, 3)
+    assert three["num_attention_heads"] % 3 == three["intermediate_size"] % 3 == 0
 
 
 def test_a_width_that_heads_do_not_make_up_stays_so() -> None:

@@ -36,11 +36,12 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=300, help="seconds that one may take")
     parser.add_argument("--total", type=int, default=0, help="begin no further one after so many seconds")
     parser.add_argument("--page", type=Path, help="write the results as a page of documentation, and run nothing")
+    parser.add_argument("--commit", default="", help="what the page says that the results are of")
     parser.add_argument("--new", action="store_true", help="leave out those with a result")
     given = parser.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)
     if given.page:
-        given.page.write_text(page.rendered(_read(given.output)), "utf-8")
+        given.page.write_text(page.rendered(_read(given.output), given.commit), "utf-8")
         return 0
     begun = time.monotonic()
     for name, config_class in declaring.configurations().items():

@@ -19,7 +19,9 @@ transformers {version} carries plans that people wrote by hand. Each was held ag
 the code alone, at the size of the default configuration, and both were run on simulated ranks and stages: logits and
 the gradient of every parameter, in float64. This page is written by
 `make plans PLANS="--page docs/plans-by-hand.md"` from
-the results of `make plans`.
+the results of `make plans`{of}. A text model that only larger ones use is given an output projection,
+and what the larger one would hand it beside tokens; a default configuration that its own code cannot be built from,
+what it lacks.
 
 - **same**: entry by entry.
 - **different but equivalent**: both are proven, and share out the same part of the weights, or by hand also names what
@@ -41,9 +43,11 @@ def summary(results: dict[str, Any]) -> str:
     return "\n".join([*rows, f"out of scope: {len(outside)} ({', '.join(outside)})"])
 
 
-def rendered(results: dict[str, Any]) -> str:
-    """The page."""
-    return TOP.replace("{version}", version("transformers")) + "\n".join([*_counts(results), "", *_all(results)]) + "\n"
+def rendered(results: dict[str, Any], commit: str = "") -> str:
+    """The page, of results that ``commit`` gave."""
+    of = f" of commit `{commit}`" if commit else ""
+    top = TOP.replace("{version}", version("transformers")).replace("{of}", of)
+    return top + "\n".join([*_counts(results), "", *_all(results)]) + "\n"
 
 
 def _counts(results: dict[str, Any]) -> Iterator[str]:

@@ -222,6 +222,13 @@ def test_shares_that_do_not_divide_are_uneven_and_gathering_them_is_refused() ->
         Ranks(3).run(lambda _, group: split(model_of(Pair), {"up": "colwise_gather_output"}, group))
 
 
+def test_a_row_reads_shares_that_are_all_as_large() -> None:
+    with pytest.raises(StyleError, match="`down` reads 16 values, which do not divide by 3 ranks"):
+        Ranks(3).run(lambda _, group: split(model_of(Pair), {"up": "colwise", "down": "rowwise"}, group))
+    model, plan = model_of(Pair), {"down": "rowwise_split_input"}
+    assert same(ran(model, plan, 3), ran(model, {}, 1)[0])
+
+
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 def test_pieces_make_the_whole_again(blocks: int) -> None:
     whole, at = torch.arange(24).view(12, 2), Placement(0, blocks)

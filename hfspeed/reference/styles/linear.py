@@ -62,6 +62,11 @@ class Row:
         if isinstance(module, nn.Embedding):
             rank.shard(module, path, name, Placement(0))
         elif name != "bias":
+            if isinstance(module, nn.Linear) and not self.whole_input and whole.shape[-1] % rank.group.size:
+                raise StyleError(
+                    f"`{path}` reads {whole.shape[-1]} values, which do not divide by {rank.group.size} ranks; "
+                    "transformers takes every rank's share of an input to be as large as its own"
+                )
             rank.shard(module, path, name, Placement(whole.ndim - 1))
 
     def install(self, rank: Rank, module: nn.Module, path: str) -> None:
