@@ -7,7 +7,7 @@ from typing import Any
 
 from hfspeed.plan.styles import KINDS, StylePlans, attribute, under
 from hfspeed.planner.declared import unmatched
-from hfspeed.planner.declared_sizes import declared_sizes, parts
+from hfspeed.planner.declared_sizes import causes, declared_sizes, parts
 from hfspeed.planner.looked import Looked, config_of, declared_plans
 from hfspeed.planner.plan_forms import odd_entries, where_said
 from hfspeed.planner.stretches import Stretch
@@ -17,6 +17,9 @@ from hfspeed.refusal import Reason, Refusal
 
 WHOLE = {"replicated_with_grad_allreduce", "mla_kv_a_proj", "all_reduce", "moe_tp_experts", "moe_identity_expert"}
 """Styles that leave every rank with all of a module's own parameters."""
+
+MOST_TRIED = 16
+"""Ranks, at most, on which a plan is run that its model rules out for as few as there can be."""
 
 
 def check(
@@ -91,8 +94,9 @@ def _readers(
 ) -> Iterator[tuple[Refusal, Mapping[str, str]]]:
     """Stretches whose entries, alone, compute something else, each at the entry that is wrong; and their entries."""
     count = derived.ranks
-    whole = seen.whole.ranks({**seen.beside, **under(seen.base, plan)}, count, train=True)
-    if whole.equal:
+    entries = {**seen.beside, **under(seen.base, plan)}
+    whole = seen.whole.ranks(entries, count, train=True)
+    if whole.equal or _right_elsewhere(seen, entries, count):
         return
     blamed = False
     for part, names in parts(seen, plan):
@@ -104,6 +108,14 @@ def _readers(
             yield Refusal("tp plan", Reason.MIXES_SPLIT, told, at), names
     if not blamed:
         yield Refusal("tp plan", Reason.NUMBERS_DIFFER, f"on {count} ranks: {whole}", next(iter(plan))), plan
+
+
+def _right_elsewhere(seen: Looked, entries: Mapping[str, str], count: int) -> bool:
+    """Whether the model's own sizes rule ``count`` ranks out, and the entries are right on a number that they allow."""
+    if not any(causes(seen, count)):
+        return False
+    others = (other for other in range(2, MOST_TRIED + 1) if other != count and not any(causes(seen, other)))
+    return any(seen.whole.ranks(entries, other, train=True).equal for other in others)
 
 
 def _culprit(seen: Looked, names: Mapping[str, str], part: Stretch | None, derived: Derived) -> tuple[str, str]:

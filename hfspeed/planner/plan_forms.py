@@ -70,8 +70,9 @@ def where_said(config: Any, kind: str, key: Any = None) -> Place:
 
 def json_with(config: Any, kind: str) -> Path | None:
     """The ``config.json`` that says a plan of this kind itself, if it does."""
-    file = Path(str(getattr(config, "_name_or_path", "") or ".")) / "config.json"
-    if attribute(kind) not in vars(config) or not file.is_file():
+    folder = str(getattr(config, "_name_or_path", ""))
+    file = Path(folder) / "config.json"
+    if not folder or attribute(kind) not in vars(config) or not file.is_file():
         return None
     return file if f'"{attribute(kind)}"' in file.read_text("utf-8") else None
 

@@ -178,7 +178,7 @@ def test_plans_of_a_model_without_layers_are_refused(folder: Path, capsys, depth
     for flag in ("--check", "--write"):
         code, _, err = run(capsys, str(folder), flag)
         assert code == 2
-        assert "`model.blocks` has no layers" in " ".join(err.split())
+        assert "`decoder.blocks` has no layers" in " ".join(err.split())
 
 
 def sized(folder: Path, **sizes: int) -> None:
@@ -196,6 +196,8 @@ def test_plans_are_for_so_many_ranks(folder: Path, capsys) -> None:
     code, out, _ = run(capsys, str(folder), "--check", "--tp", "2")
     assert code == 1
     assert "14 heads, 7 key heads, so 1, 7, 14 can" in out
+    assert "mixes-split" not in out
+    assert run(capsys, str(folder), "--check")[0] == 0
     assert "rowwise_split_input" in run(capsys, str(folder), "--diff", "--tp", "2")[1]
 
 
