@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from hfspeed.graph.autocast import none_on_meta
 from hfspeed.graph.strange import strange
 
 _PATCH = threading.RLock()
@@ -37,7 +38,8 @@ def patched(active: Any) -> Iterator[None]:
         nn.Module.__call__ = call  # type: ignore[method-assign]
         _ACTIVE.recorder = active
         try:
-            yield
+            with none_on_meta():
+                yield
         finally:
             nn.Module.__call__ = original  # type: ignore[method-assign]
             _ACTIVE.recorder = None

@@ -25,14 +25,18 @@ def origins(node: fx.Node, stop: Callable[[fx.Node], bool] = is_linear) -> tuple
 
 
 def behind(*nodes: fx.Node, stop: fx.Node | None = None) -> set[fx.Node]:
-    """The nodes and everything that they are made from, but for what lies behind ``stop``."""
+    """The nodes and everything that they are made from, but for what lies behind ``stop``.
+
+    What a child was given and made nothing from, as values whose dtype alone it asks for, is none of it.
+    """
     seen: set[fx.Node] = set()
     todo = list(nodes)
     while todo:
         at = todo.pop()
         if at not in seen:
             seen.add(at)
-            todo += [] if at is stop else at.all_input_nodes
+            unread = at.meta.get("unread", ())
+            todo += [] if at is stop else [one for one in at.all_input_nodes if one not in unread]
     return seen
 
 

@@ -18,7 +18,8 @@ _TOLD: dict[tuple[object, ...], tuple[str, ...] | None] = {}
 def on_meta(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of ``module(*args, **kwargs)``, on meta as its arguments are.
 
-    Its shapes must not hang on values; see `template`, which finds out. Weights and arguments are zeros.
+    Its shapes must not hang on values; see `template`, which finds out. Weights and arguments are zeros. What it
+    leaves at itself for others to read, as losses of routers are left, is left at ``module`` too.
 
     Raises:
         Whatever the author's forward raises on zeros.
@@ -27,10 +28,25 @@ def on_meta(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     given = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors((args, kwargs))]
     key = (type(module), repr(shapes), repr(given))
     if key not in _KNOWN:
+        twin = hollow(module)
         with torch._C.DisableTorchFunction():
-            _KNOWN[key] = moved(hollow(module)(*zeros(args), **zeros(kwargs)), "meta")
+            _KNOWN[key] = moved(twin(*zeros(args), **zeros(kwargs)), "meta"), list(_left(twin, module))
+    result, left = _KNOWN[key]
     with torch._C.DisableTorchFunction():
-        return moved(_KNOWN[key], "meta", anew=True)
+        for path, name, value in left:
+            vars(module.get_submodule(path))[name] = moved(value, "meta", anew=True)
+        return moved(result, "meta", anew=True)
+
+
+def _left(twin: nn.Module, module: nn.Module) -> Iterator[tuple[str, str, Any]]:
+    """Attributes with tensors that ``twin`` has since it ran, and the paths of the modules that have them."""
+    before = dict(module.named_modules())
+    for path, one in twin.named_modules():
+        known = vars(before[path])
+        for name, value in vars(one).items():
+            own = name not in {"_parameters", "_buffers", "_modules"}
+            if own and value is not known.get(name) and any(True for _ in tensors(value)):
+                yield path, name, value
 
 
 def template(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], tokens: int) -> tuple[str, ...] | None:

@@ -39,7 +39,7 @@ class _Count:
 
 
 def counted(
-    recording: Recording, base: str, tokens: int, tables: Collection[str] = (), *, inside: bool = False
+    recording: Recording, base: str, tokens: int, tables: Collection[str] | None = None, *, inside: bool = False
 ) -> dict[str, list[Change]]:
     """Changes by module, that let the base model be given each token's position where it counts tokens now.
 
@@ -47,7 +47,7 @@ def counted(
         recording: one prompt.
         base: path of the base model, which takes no positions.
         tokens: length of the prompt, which no size of the model equals.
-        tables: modules that give as many rows as they are asked for; where there are some, first rows of whatever
+        tables: modules that give as many rows as they are asked for; where this is given, first rows of whatever
             stands fixed are looked up as well.
         inside: the base model takes positions, so only what modules below it count is looked for.
 
@@ -63,7 +63,7 @@ def counted(
             continue
         for count in _counts(call, tokens):
             changes.setdefault(path, []).append(Change("replace", count.expression, count.text))
-        for change in first_rows(call, tokens, tables) if tables else ():
+        for change in first_rows(call, tokens, tables) if tables is not None else ():
             changes.setdefault(path, []).append(change)
     for path in list(changes):
         _hand_down(recording, base, path, changes)

@@ -65,8 +65,12 @@ def _cut_at(node: fx.Node, tokens: int) -> int | None:
     source, index = node.args
     if not isinstance(source, fx.Node) or source.op != "get_attr":
         return None
-    slices = [one for one in (index if isinstance(index, tuple) else (index,)) if isinstance(one, slice)]
-    if isinstance(index, tuple) and len(slices) != len(index):
+    parts = list(index) if isinstance(index, tuple) else [index]
+    if parts.count(...) == 1:
+        at, rest = parts.index(...), source.meta["value"].ndim - len(parts) + 1
+        parts[at : at + 1] = [slice(None)] * rest
+    slices = [one for one in parts if isinstance(one, slice)]
+    if len(slices) != len(parts):
         return None
     cut = [number for number, one in enumerate(slices) if one != slice(None)]
     whole, part = source.meta["value"].shape, node.meta["value"].shape

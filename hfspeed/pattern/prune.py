@@ -126,6 +126,10 @@ class _Walk:
         if not self.leads(stmt):
             self.lost -= names
             return
+        if self.met and self.only_lists(stmt):  # weights beside other results, such as `outputs += (weights,)`
+            self.hand_on(stmt, self.mentions(stmt))
+            self.lost -= names
+            return
         if not all(isinstance(n, ast.Name | ast.Tuple | ast.expr_context) for t in _targets(stmt) for n in ast.walk(t)):
             raise Tangled(stmt)
         if self.met and not _holds(stmt, self.first):
@@ -134,6 +138,11 @@ class _Walk:
                 raise Tangled(stmt)
         self.lost |= names
         self.gone.append(stmt)
+
+    def only_lists(self, stmt: ast.stmt) -> bool:
+        """Whether every lost name stands in a tuple or list with or beside something else."""
+        parents = [self.recovered.parent_of(name) for name in self.mentions(stmt)]
+        return bool(parents) and all(isinstance(one, ast.Tuple | ast.List) for one in parents)
 
     def spare(self, read: set[str]) -> None:
         """Assignments that only served what is gone go as well, unless the new text reads them."""

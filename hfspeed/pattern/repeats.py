@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import torch
 from torch import fx
@@ -25,8 +26,8 @@ def _repeats(part: Operand) -> int:
     source = torch.Generator().manual_seed(20_021)
     given = {
         node: torch.randn(value_of(node).shape, generator=source, dtype=torch.float64)
-        for node in origins(part.node, _weighted)
-        if _weighted(node)
+        for node in origins(part.node, _drawn)
+        if _drawn(node)
     }
     if not given or part.node in given:
         return 1
@@ -40,9 +41,24 @@ def _repeats(part: Operand) -> int:
     return next(n for n in able if torch.equal(value[:, ::n].repeat_interleave(n, 1), value))
 
 
-def _weighted(node: fx.Node) -> bool:
-    module = module_of(node)
-    return module is not None and any(True for _ in module.parameters())
+def _drawn(node: fx.Node) -> bool:
+    """Whether ``node`` may have any value: heads that are equal all the same are equal whatever it is.
+
+    That is so of what weights make, of what comes from outside without a value, and of what modules on meta give,
+    which nobody can run.
+    """
+    value = value_of(node)
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return False
+    made = node.args[0] if node.target is operator.getitem else node  # a call that gives several is read part by part
+    module = module_of(made) if isinstance(made, fx.Node) else None
+    if module is not None and any(True for _ in module.parameters()):
+        return True
+    if node.meta.get("shadow") is not None:
+        return False
+    if module is not None:
+        return any(buffer.is_meta for buffer in module.buffers())
+    return value.is_meta and node.op in ("placeholder", "get_attr")
 
 
 def _heads(part: Operand) -> int:

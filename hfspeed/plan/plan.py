@@ -82,6 +82,7 @@ class Wrapper:
             for any. Longer ones would change it for all that run beside them, so none may be.
         tokens_first: hidden states are ``[tokens, 1, size]``.
         bare: the base model gives the hidden states themselves, and not something that holds them.
+        parts: how many values the plain tuple has that the base model gives, hidden states first; 0 if it is none.
     """
 
     base: str
@@ -93,6 +94,7 @@ class Wrapper:
     bare: bool = False
     limit: int = 0
     tokens_first: bool = False
+    parts: int = 0
 
 
 @dataclass(frozen=True)

@@ -211,6 +211,9 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
                 return _prove(subject, small, verdicts)
             except RefusedError:
                 verdicts.rows = False
+        if small.by_hand and not verdicts.one_way:
+            verdicts.one_way = True  # a row of one token, or of many, may be attended to in another place
+            return _prove(subject, small, verdicts)
         if not verdicts.histories and (found := _remembering(subject, small, verdicts, plan)):
             return found
         _mixes(subject, plan, small.model)

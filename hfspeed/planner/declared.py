@@ -25,7 +25,7 @@ _STYLES = {
 def disagreements(model: Any, plan: Plan) -> tuple[Refusal, ...]:
     """Entries of the declared plan that match nothing, or that say otherwise than the dataflow."""
     base = plan.wrapper.base
-    declared = getattr(model.get_submodule(base).config, "base_model_tp_plan", None) or {}
+    declared = getattr(getattr(model.get_submodule(base), "config", None), "base_model_tp_plan", None) or {}
     ours = {path: kind for op in plan.ops for path, kind in _kinds(op)}
     if not plan.tensor:
         ours = {}  # nothing is split, for a reason that is told elsewhere

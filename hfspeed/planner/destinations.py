@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 import torch
 from torch import nn
 
 from hfspeed.graph.linear import shape_of
-from hfspeed.plan import Experts, Heads, Norm, Op, Stacked, Tie, Weight, Whole
+from hfspeed.plan import Experts, Heads, Norm, Op, Positions, Stacked, Tie, Weight, Whole
 from hfspeed.plan.filling import LINEAR
 from hfspeed.plan.linears import taken
 
@@ -33,7 +33,7 @@ def destinations(model: nn.Module, ops: Iterable[Op]) -> tuple[tuple[Weight, ...
                 parts[source] = (op.path, index if len(op.parts) > 1 else None)
     first: dict[int, str] = {}
     weights, ties = [], []
-    for name, tensor in _state(model):
+    for name, tensor in _state(model, {op.path for op in ops if isinstance(op, Positions)}):
         shared = first.setdefault(id(tensor), name)
         if name in bare:
             weights.append(replace(bare[name], shared=shared if shared != name else ""))
@@ -80,10 +80,12 @@ def _turned(module: nn.Module) -> bool:
     return shape is not None and shape.transposed
 
 
-def _state(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters and persistent buffers, shared ones under each of their names."""
+def _state(model: nn.Module, tables: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and persistent buffers, shared ones under each of their names; tables read none that is loaded."""
     yield from model.named_parameters(remove_duplicate=False)
     for path, module in model.named_modules(remove_duplicate=False):
+        if path in tables:
+            continue
         for name, buffer in module._buffers.items():
             if buffer is not None and name not in module._non_persistent_buffers_set:
                 yield f"{path}.{name}" if path else name, buffer

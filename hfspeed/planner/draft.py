@@ -13,6 +13,7 @@ from hfspeed.graph.stateful import is_stateful
 from hfspeed.pattern.bare import is_product
 from hfspeed.pattern.expert_list import NOTE, listed
 from hfspeed.pattern.fusion import apply
+from hfspeed.pattern.one_way import one_way
 from hfspeed.pattern.probe import CannotProbe
 from hfspeed.pattern.recurrence import recurrences
 from hfspeed.pattern.replacement import place_of
@@ -145,7 +146,9 @@ def _fusions(work: Draft, splits: Splits) -> None:
         if not _alike(call, work.study.recording.again.get(call.path, ())):
             continue
         if change := work.study.by_hand.get(call.path):
-            by_hand(work.sites.setdefault(call.path, Site(call)), change)
+            by_hand(
+                work.sites.setdefault(call.path, Site(call)), one_way(change) if work.verdicts.one_way else change
+            )
         inside = any(call.path.startswith(f"{path}.") for path in work.mixed)  # whose tensors are cut already
         bare = call.path not in taken_over and shape_of(call.module) is None and not inside
         if not linears(call.graph) and not (bare and any(map(is_product, call.graph.nodes))):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, islice
 from types import CodeType
 
@@ -16,6 +17,7 @@ from hfspeed.graph.linear import shape_of
 from hfspeed.graph.nodes import is_linear
 from hfspeed.graph.record import Call
 from hfspeed.graph.stateful import is_stateful
+from hfspeed.graph.unread import read_of
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, Plan
 from hfspeed.planner.draft import draft
@@ -142,8 +144,8 @@ def _needed(study: Study, verdicts: Verdicts, call: Call, verdict: Verdict) -> V
 
 def _run(study: Study, plan: Plan, call: Call, ranks: int) -> None:
     classes = emitted(plan)
-    counts = (ranks,)
-    prove_module(plan, study.model, call.path, call.args, call.kwargs, classes=classes, ranks=counts)
+    given = {"classes": classes, "ranks": (ranks,), "read": partial(read_of, call.graph)}
+    prove_module(plan, study.model, call.path, call.args, call.kwargs, **given)  # type: ignore[arg-type]
 
 
 def _guesses(work: Draft, call: Call) -> Iterator[tuple[str, ...]]:

@@ -93,7 +93,7 @@ def declared_plans(config: Any) -> StylePlans:
 
 def config_of(seen: Looked) -> Any:
     """The configuration of the base model, which has the plans."""
-    return seen.full.model.get_submodule(seen.base).config
+    return getattr(seen.full.model.get_submodule(seen.base), "config", seen.full.model.config)
 
 
 def look(subject: Subject, *, ranks: int = RANKS, stages: int = 2) -> Looked:

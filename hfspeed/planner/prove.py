@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -84,6 +84,7 @@ def prove_module(
     classes: ModuleType | None = None,
     ranks: Sequence[int] = (1, 2),
     dtype: torch.dtype = torch.float64,
+    read: Callable[[Any], Any] = lambda given: given,
 ) -> list[Proof]:
     """Compare one module alone, with what the plan says at and below ``path``, on every number of ranks.
 
@@ -96,6 +97,7 @@ def prove_module(
         classes: the emitted module.
         ranks: numbers of ranks.
         dtype: what is computed in.
+        read: what of a result anybody reads.
 
     Raises:
         Mismatch: something differs.
@@ -118,7 +120,8 @@ def prove_module(
         with torch.no_grad(), running(how, witnesses[0]):
             results = Ranks(count).run(serve)
         for witness, found in zip(witnesses, results, strict=True):
-            author_all, ours_all = list(tensors(without(wanted, found) if fewer else wanted)), list(tensors(found))
+            expected = without(wanted, found) if fewer else wanted
+            author_all, ours_all = list(tensors(read(expected))), list(tensors(read(found)))
             same = len(ours_all) == len(author_all) > 0
             error = max(map(distance, author_all, ours_all), default=0.0) if same else float("inf")
             worst = max(worst, error)

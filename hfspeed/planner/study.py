@@ -20,6 +20,7 @@ from hfspeed.graph.hollow import template
 from hfspeed.graph.nodes import is_attention
 from hfspeed.graph.positions import forward_code
 from hfspeed.graph.record import Call, Recording, record, recorder
+from hfspeed.graph.unread import forget_unread
 from hfspeed.pattern.attend_edit import AttentionEdit
 from hfspeed.pattern.by_hand import all_by_hand
 from hfspeed.pattern.counted import counted
@@ -194,6 +195,7 @@ def _study(
 
 def _count(found: Study) -> None:
     """A base model that takes no positions may count them itself, and modules below any may."""
+    forget_unread(found.recording)
     base = base_of(found.model, found.recording)
     given = "position_ids" in inspect.signature(found.model.get_submodule(base).forward).parameters
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 from dataclasses import replace
@@ -47,11 +48,10 @@ def rowwise(study: Study) -> dict[str, list[Change]]:
     if study.rowwise is None:
         base = base_of(study.model, study.recording)
         given = inspect.signature(study.model.get_submodule(base).forward).parameters
-        paths = [op.path for op in tables(study)] if "position_ids" not in given else []
-        try:
-            study.rowwise = counted(study.recording, base, TOKENS, paths) if paths else {}
-        except Refused:
-            study.rowwise = {}
+        study.rowwise = {}
+        if "position_ids" not in given:
+            with contextlib.suppress(Refused):
+                study.rowwise = counted(study.recording, base, TOKENS, [op.path for op in tables(study)])
     return study.rowwise
 
 
@@ -60,7 +60,7 @@ def _asked(call: Call) -> Positions | None:
     module = call.module
     if any(True for _ in module.children()) or any(True for _ in module.parameters()):
         return None
-    if set(module._buffers) - module._non_persistent_buffers_set or not _are_rows(call.output):
+    if not _are_rows(call.output):
         return None
     try:
         given = {name: value for name, value in named(module, call.args, call.kwargs).items() if value is not None}
@@ -81,10 +81,10 @@ def _are_rows(output: Any) -> bool:
 
 
 def _limit(module: nn.Module, op: Positions) -> int:
-    """The most rows of which the first are the same as in a table of few."""
+    """The most rows of which the first are the same as in a table of few, whatever a checkpoint holds."""
     try:
         with torch.no_grad(), torch.device("cpu"), Exact():
-            few = _made(module, op, FEW)
+            few, module = _made(module, op, FEW), _unloaded(module)
             if _begins(_made(module, op, MOST), few):
                 return MOST
             same, other = FEW, MOST
@@ -94,6 +94,15 @@ def _limit(module: nn.Module, op: Positions) -> int:
     except AUTHOR_ERRORS:
         return 0
     return same
+
+
+def _unloaded(module: nn.Module) -> nn.Module:
+    """The same, and no number in it that a checkpoint would replace: tables are made before one is loaded."""
+    twin = copy.deepcopy(module)
+    for name, buffer in twin._buffers.items():
+        if buffer is not None and buffer.is_floating_point() and name not in twin._non_persistent_buffers_set:
+            twin._buffers[name] = torch.full_like(buffer, float("nan"))
+    return twin
 
 
 def _made(module: nn.Module, op: Positions, count: int) -> tuple[torch.Tensor, ...]:

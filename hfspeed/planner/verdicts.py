@@ -47,6 +47,7 @@ class Verdicts:
     stages: bool = True
     masks: bool = True
     rows: bool = False
+    one_way: bool = False
     histories: frozenset[Key] = frozenset()
     barred: frozenset[tuple[Key, str]] = frozenset()
     """Kinds of modules with fusions that values of the large model rule out, and so of the small one as well."""

@@ -52,7 +52,8 @@ def wrapper(
     shape, given = (next(tensors(value)).shape for value in (call.output, (call.args, call.kwargs)))
     turned = len(shape) > 2 and len(given) > 1 and shape[:2] == (given[1], given[0]) and given[0] != given[1]
     after = _after(recording.calls[""].graph, head)
-    return Wrapper(base, keywords, head, after, interface, first_position, bare, limit, turned)
+    parts = len(call.output) if type(call.output) is tuple else 0  # which the wrapper may unpack
+    return Wrapper(base, keywords, head, after, interface, first_position, bare, limit, turned, parts)
 
 
 def _is_bare(model: Any, output: Any, head: nn.Module) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from hfspeed.plan import Plan
+from hfspeed.plan import Plan, Wrapper
 
 
 def hidden(
@@ -72,7 +72,7 @@ def stands_in(plan: Plan, model: nn.Module, given: torch.Tensor) -> Iterator[Non
     above, _, name = plan.wrapper.base.rpartition(".")
     holder = model.get_submodule(above)
     base = holder._modules[name]
-    holder._modules[name] = _Given(turned(plan, given), base, plan.wrapper.bare)
+    holder._modules[name] = _Given(turned(plan, given), base, plan.wrapper)
     try:
         yield
     finally:
@@ -89,10 +89,10 @@ def first(output: Any) -> torch.Tensor:
 class _Given(nn.Module):
     """Stands for the base model: returns what it was given; other attributes are the base model's."""
 
-    def __init__(self, given: torch.Tensor, base: nn.Module | None, bare: bool) -> None:
+    def __init__(self, given: torch.Tensor, base: nn.Module | None, wrapper: Wrapper) -> None:
         super().__init__()
         self.given = given
-        self.bare = bare
+        self.wrapper = wrapper
         self.stands_for = (base,)  # in a tuple, so that it is no child
 
     def __getattr__(self, name: str) -> Any:
@@ -101,8 +101,12 @@ class _Given(nn.Module):
         except AttributeError:
             return getattr(self.__dict__["stands_for"][0], name)
 
-    def forward(self, *_args: Any, **_keywords: Any) -> torch.Tensor | _Output:
-        return self.given if self.bare else _Output(self.given)
+    def forward(self, *_args: Any, **_keywords: Any) -> torch.Tensor | tuple[torch.Tensor | None, ...]:
+        if self.wrapper.bare:
+            return self.given
+        if self.wrapper.parts:
+            return (self.given, *(None,) * (self.wrapper.parts - 1))
+        return _Output(self.given)
 
 
 class _Output(tuple[torch.Tensor]):

@@ -32,10 +32,15 @@ class Given(StandsFor):
 
     hidden: torch.Tensor | None = None
     bare = False
+    parts = 0
 
-    def forward(self, *_: Any, **__: Any) -> torch.Tensor | BaseModelOutputWithPast | None:
-        """The hidden states, as they are or as the first field of what a base model returns."""
-        return self.hidden if self.bare else _Output(last_hidden_state=self.hidden)
+    def forward(self, *_: Any, **__: Any) -> torch.Tensor | BaseModelOutputWithPast | tuple[Any, ...] | None:
+        """The hidden states, as they are or as the first of what a base model returns."""
+        if self.bare:
+            return self.hidden
+        if self.parts:
+            return (self.hidden, *(None,) * (self.parts - 1))
+        return _Output(last_hidden_state=self.hidden)
 
 
 class _Output(BaseModelOutputWithPast):
@@ -67,7 +72,7 @@ class Logits:
 
     def __init__(self, root: nn.Module, plan: Plan, project: Callable[[torch.Tensor], torch.Tensor] | None) -> None:
         self.given = Given(root.get_submodule(plan.wrapper.base))
-        self.given.bare = plan.wrapper.bare
+        self.given.bare, self.given.parts = plan.wrapper.bare, plan.wrapper.parts
         self.across = 1 if plan.wrapper.tokens_first else 0
         self.wrapper = copy.copy(root)
         self.wrapper._modules = dict(root._modules)

@@ -91,3 +91,36 @@ def test_with_values_it_runs_as_written() -> None:
     assert torch.equal(recording.output, wanted)
     assert "block.one" not in recording.calls
     assert len([n for n in recording.calls["block"].graph.nodes if n.op == "call_function"]) == 3
+
+
+class Router(nn.Module):
+    """Leaves a loss behind for whoever wants it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Any shape to the same."""
+        self.loss = x.new_zeros(())
+        self.rows = int(x.shape[0])
+        return x
+
+
+class Routed(nn.Module):
+    """Decides by values, so nobody looks into it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = Router()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Any shape to the same."""
+        self.balance = x.sum()
+        return self.router(x) if bool((x > 1).any()) else self.router(x) + 1
+
+
+def test_what_is_left_for_others_to_read_is_left_on_meta() -> None:
+    module = Routed().to("meta")
+    for _ in range(2):
+        given = torch.empty(3, 4, device="meta")
+        assert on_meta(module, (given,), {}).shape == (3, 4)
+        assert module.balance.is_meta
+        assert module.router.loss.is_meta
+        assert module.router.loss.shape == ()

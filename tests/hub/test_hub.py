@@ -31,6 +31,7 @@ SERVED = {
     "rope_that_grows": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
     "cache_of_its_own": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
     "scores_grow_with_length": SimpleNamespace(heads=True, gated=True, ranks=False, stages=True),
+    "rows_of_a_table": SimpleNamespace(heads=True, gated=True, ranks=True, stages=False),
     "heads_behind_a_function": SimpleNamespace(heads=False, gated=False, ranks=False, stages=False),
 }
 REFUSED = {
