@@ -31,6 +31,7 @@ def prune(recovered: Recovered, first: ast.expr, last: ast.expr, kept: str) -> l
     if not walk.met:
         raise Tangled(last)
     read = {n.id for n in ast.walk(ast.parse(kept, mode="eval")) if isinstance(n, ast.Name)}
+    walk.unasked(read)
     walk.spare(read)
     gone = [Change("erase", stmt) for stmt in walk.outermost()]
     nothing = [Change("replace", name, "None") for name in walk.nothing]
@@ -143,6 +144,23 @@ class _Walk:
         """Whether every lost name stands in a tuple or list with or beside something else."""
         parents = [self.recovered.parent_of(name) for name in self.mentions(stmt)]
         return bool(parents) and all(isinstance(one, ast.Tuple | ast.List) for one in parents)
+
+    def unasked(self, read: set[str]) -> None:
+        """Questions about what only led to what is gone go too, such as whether there is a mask."""
+        taken = {n.id for one in self.gone for n in ast.walk(one) if isinstance(n, ast.Name)} - read
+        checks = [n for n in ast.walk(self.recovered.tree) if isinstance(n, ast.Assert | ast.If) and self.asks(n)]
+        quiet = {id(n) for one in [*self.gone, *checks, self.last] for n in ast.walk(one)}
+        for stmt in checks:
+            about = {n.id for n in ast.walk(stmt) if isinstance(n, ast.Name)} & taken
+            reads = [n for n in ast.walk(self.recovered.tree) if isinstance(n, ast.Name) and n.id in about]
+            if about and all(id(n) in quiet for n in reads) and not is_elif(self.recovered, stmt):
+                self.gone.append(stmt)
+
+    def asks(self, stmt: ast.stmt) -> bool:
+        """Whether it only asks and complains, or does what is gone."""
+        if any(stmt is one for one in self.gone) or isinstance(stmt, ast.Assert | ast.Raise):
+            return True
+        return isinstance(stmt, ast.If) and all(self.asks(one) for one in (*stmt.body, *stmt.orelse))
 
     def spare(self, read: set[str]) -> None:
         """Assignments that only served what is gone go as well, unless the new text reads them."""

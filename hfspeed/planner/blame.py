@@ -39,6 +39,19 @@ def blamed(subject: Subject) -> Iterator[None]:
         raise RefusedError(subject.name, (no,)) from error
 
 
+def unrun(error: BaseException) -> tuple[str, str]:
+    """Why a forward does not run on token ids alone, and what helps."""
+    text = str(error)
+    if "on meta tensors" in text or "register_meta" in text or "meta device" in text:
+        found = "the forward reads a value off a tensor here, or makes a shape of values, and weights decide which"
+        help_ = (
+            "decide by sizes or by the configuration; what must decide by values, as the choice of experts does, "
+            "belongs in a module of its own that is called with hidden states"
+        )
+        return found, help_
+    return f"the forward does not run on token ids alone: {told(error)}", ""
+
+
 def line_of(error: BaseException, folder: Path) -> Place | None:
     """The innermost line of ``error`` in ``folder`` or in a model that transformers ships; ``None`` if ours is deeper.
 

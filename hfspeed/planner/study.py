@@ -17,6 +17,7 @@ from torch import nn
 from hfspeed.errors import RefusedError
 from hfspeed.graph.exact import Exact
 from hfspeed.graph.hollow import template
+from hfspeed.graph.leftover import left_behind
 from hfspeed.graph.nodes import is_attention
 from hfspeed.graph.positions import forward_code
 from hfspeed.graph.record import Call, Recording, record, recorder
@@ -27,9 +28,9 @@ from hfspeed.pattern.counted import counted
 from hfspeed.pattern.edit import Change
 from hfspeed.pattern.masks import shed, unread_masks
 from hfspeed.pattern.span import Span
-from hfspeed.planner.blame import line_of
+from hfspeed.planner.blame import line_of, unrun
 from hfspeed.planner.build import build, mark, randomise
-from hfspeed.planner.import_file import AUTHOR_ERRORS, told
+from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.reads import blind, steady
 from hfspeed.planner.sizes import context, longest
@@ -214,7 +215,7 @@ def _run(found: Study, start: int, tokens: int = TOKENS, guess: bool | None = No
     if guess is not None:
         del known["input_ids"]
     values = {} if real else {given[n]: v for n, v in known.items() if n in given}
-    values |= {} if real else dict(_made(model, found.twin))
+    values |= {} if real else {**dict(left_behind(model, found.recording)), **dict(_made(model, found.twin))}
     with Exact() if real else nullcontext():
         usual = tokens == TOKENS  # equal layers of a large model are looked at once; of the small one all run
         share = usual and not real
@@ -287,8 +288,8 @@ def _cannot_run(model_class: type[Any], error: BaseException) -> Refusal:
     code = forward_code(model_class)  # type: ignore[arg-type]
     start = Place(code.co_filename, code.co_firstlineno) if code else None
     place = line_of(error, Path(inspect.getfile(model_class)).parent) or start
-    found = f"the forward does not run on token ids alone: {told(error)}"
-    return Refusal("model", Reason.CANNOT_RUN, found, model_class.__name__, place)
+    found, help_ = unrun(error)
+    return Refusal("model", Reason.CANNOT_RUN, found, model_class.__name__, place, help=help_)
 
 
 def _familiar(recording: Recording) -> None:
