@@ -150,7 +150,7 @@ class _Walk:
         taken = {n.id for one in self.gone for n in ast.walk(one) if isinstance(n, ast.Name)} - read
         checks = [n for n in ast.walk(self.recovered.tree) if isinstance(n, ast.Assert | ast.If) and self.asks(n)]
         quiet = {id(n) for one in [*self.gone, *checks, self.last] for n in ast.walk(one)}
-        for stmt in checks:
+        for stmt in (one for one in checks if not any(one is other for other in self.gone)):
             about = {n.id for n in ast.walk(stmt) if isinstance(n, ast.Name)} & taken
             reads = [n for n in ast.walk(self.recovered.tree) if isinstance(n, ast.Name) and n.id in about]
             if about and all(id(n) in quiet for n in reads) and not is_elif(self.recovered, stmt):

@@ -12,10 +12,12 @@ from transformers.utils import ModelOutput
 
 from hfspeed.errors import SubjectError
 from hfspeed.graph.nodes import function_name
-from hfspeed.graph.record import Recording
+from hfspeed.graph.positions import forward_code
+from hfspeed.graph.record import Call, Recording
 from hfspeed.graph.tensors import tensors
 from hfspeed.pattern.first_rows import NAME
 from hfspeed.plan import Wrapper
+from hfspeed.refusal import Place
 
 _PASSED = ("input_ids", "position_ids", "inputs_embeds")
 
@@ -48,7 +50,7 @@ def wrapper(
     keywords = tuple(name for name in _PASSED if name in parameters)
     keywords += (NAME,) if counted else ()
     call = recording.calls[base]
-    bare = _is_bare(model, call.output, model.get_submodule(head))
+    bare = _is_bare(model, call, model.get_submodule(head))
     shape, given = (next(tensors(value)).shape for value in (call.output, (call.args, call.kwargs)))
     turned = len(shape) > 2 and len(given) > 1 and shape[:2] == (given[1], given[0]) and given[0] != given[1]
     after = _after(recording.calls[""].graph, head)
@@ -56,18 +58,21 @@ def wrapper(
     return Wrapper(base, keywords, head, after, interface, first_position, bare, limit, turned, parts)
 
 
-def _is_bare(model: Any, output: Any, head: nn.Module) -> bool:
+def _is_bare(model: Any, call: Call, head: nn.Module) -> bool:
     """Whether a base model gave the hidden states themselves; what holds none cannot be served."""
+    output = call.output
     bare = isinstance(output, torch.Tensor)
     first = output if bare else None
     if isinstance(output, (tuple, ModelOutput)) and len(output):
         first = output[0]
     if isinstance(first, torch.Tensor) and not _is_scores(first, head):
         return bare
+    place = _forward_of(call.module)
     raise SubjectError(
-        f"{inspect.getfile(type(model))}: the module that {type(model).__name__} calls gives a {type(output).__name__} "
+        f"{place}: `{call.path}`, which {type(model).__name__} calls, gives a {type(output).__name__} "
         "without hidden states; let it return them, as a tensor, as the first of a tuple or as `last_hidden_state`, "
-        "and compute logits in the class that calls it"
+        "and compute logits in the class that calls it",
+        place,
     )
 
 
@@ -95,11 +100,19 @@ def base_of(model: Any, recording: Recording) -> str:
     whole = [path for path in dict.fromkeys(called) if any(m is table for m in _below(model, path))]
     if len(whole) == 1 and called.count(whole[0]) == 1:
         return whole[0]
+    place = _forward_of(model)
     raise SubjectError(
-        f"{inspect.getfile(type(model))}: {type(model).__name__} calls no one module that makes hidden states of "
+        f"{place}: {type(model).__name__} calls no one module that makes hidden states of "
         f"tokens (`{prefix}`, its base_model_prefix, is not called as a whole); keep the token table and the decoder "
-        "in one child and call it once: hfspeed replaces that call when it computes logits"
+        "in one child and call it once: hfspeed replaces that call when it computes logits",
+        place,
     )
+
+
+def _forward_of(module: nn.Module) -> Place:
+    """Where the forward of a module begins, or its file."""
+    code = forward_code(type(module))  # type: ignore[arg-type]
+    return Place(code.co_filename, code.co_firstlineno) if code else Place(inspect.getfile(type(module)), 1)
 
 
 def _below(model: nn.Module, path: str) -> Iterator[nn.Module]:
