@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 from dataclasses import replace
 from typing import Any, Final
 
@@ -46,9 +47,11 @@ def rowwise(study: Study) -> dict[str, list[Change]]:
     """Changes that hand positions to whoever takes first rows of a table; none where that cannot be done."""
     if study.rowwise is None:
         base = base_of(study.model, study.recording)
+        given = inspect.signature(study.model.get_submodule(base).forward).parameters
         study.rowwise = {}
-        with contextlib.suppress(Refused):  # whoever takes positions may take rows by their number all the same
-            study.rowwise = counted(study.recording, base, TOKENS, [op.path for op in tables(study)])
+        if "position_ids" not in given:
+            with contextlib.suppress(Refused):
+                study.rowwise = counted(study.recording, base, TOKENS, [op.path for op in tables(study)])
     return study.rowwise
 
 
