@@ -18,15 +18,15 @@ KEY = re.compile(rf'(?P<white>[\s{{,])"{HEAD}"\s*:')
 
 
 class AutoModelMissing(Rule):
-    """vLLM makes the model without its head, by AutoModel, and puts a head of its own on it. A folder that only says
-    which class has the head cannot be loaded this way.
+    """vLLM without hfspeed makes the model without its head, by AutoModel, and puts a head of its own on it. A folder
+    that only says which class has the head cannot be loaded this way. hfspeed needs no such entry.
     """
 
     code = "HFS702"
     since = "0.1"
-    severity = Severity.ERROR
+    severity = Severity.WARNING
     message = "config.json maps `AutoModelForCausalLM` to `{cls}`, but `AutoModel` to nothing"
-    cost = "vLLM cannot load the folder"
+    cost = "vLLM without hfspeed cannot load the folder"
     help = "map AutoModel to the decoder's class in auto_map"
 
     bad = Example(
