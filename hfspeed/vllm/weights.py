@@ -12,7 +12,7 @@ from vllm.logger import init_logger
 from vllm.model_executor.model_loader.weight_utils import default_weight_loader, maybe_remap_kv_scale_name
 
 from hfspeed.errors import CheckpointError, PlanError
-from hfspeed.plan import Experts, Heads, Plan, Stacked
+from hfspeed.plan import Experts, Heads, Plan, Positions, Stacked
 from hfspeed.plan.rows import Run, order
 from hfspeed.plan.shares import Span, own_ranges
 from hfspeed.planner.checkpoint import resolver
@@ -245,7 +245,8 @@ def _slots(plan: Plan, author: nn.Module, place: tuple[int, int]) -> dict[str, l
         for source in filter(None, (weight.source, weight.shared)):
             slots.setdefault(source, []).append(slot)
     for name in _persistent(author):
-        slots.setdefault(name, [Slot(name)])
+        table = isinstance(ops.get(name.rpartition(".")[0]), Positions)  # made already, of nothing that is loaded
+        slots.setdefault(name, [] if table else [Slot(name)])
     return slots
 
 
