@@ -16,6 +16,7 @@ from hfspeed.graph.flow import between, origins
 from hfspeed.graph.inline import inlined
 from hfspeed.graph.nodes import is_attention, is_linear, linears, module_of, value_of, width
 from hfspeed.graph.record import Call, Recording
+from hfspeed.pattern import own
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Block:
         gathered: path of each child with parameters over a split width, and the units of that width.
         attention: the split goes through the attention interface.
         attends: paths of the modules that call it.
+        plain: those of ``gathered`` that have no weights.
+        own: path of each tensor of the module's own that meets split values, and how it may be split; see `own.met`.
     """
 
     columns: dict[str, int]
@@ -35,6 +38,8 @@ class Block:
     gathered: dict[str, int]
     attention: bool
     attends: frozenset[str] = field(default=frozenset(), compare=False)
+    plain: frozenset[str] = field(default=frozenset(), compare=False)
+    own: own.Ways = field(default_factory=dict, compare=False)
 
 
 def across(call: Call, recording: Recording) -> Call:
@@ -64,15 +69,21 @@ def block(call: Call) -> Block | None:
     units: dict[str, int] = {}
     gathered: dict[str, int] = {}
     attends: set[str] = set()
+    plain: set[str] = set()
+    ways: own.Ways = {}
     for column in columns:
         carriers, _ = between(column, is_linear)
         heads = [n for n in carriers if is_attention(n)]
         attends |= {node.meta.get("owner", call.path) for node in heads}
         units[str(column.target)] = _units(column, heads)
+        own.add(ways, own.met(call.graph, column, carriers, units[str(column.target)]))
         for node in carriers:
-            if _has_width(node, width(column)):
+            mixes = own.mixes(node, width(column))
+            if mixes or _has_width(node, width(column)):
                 gathered[str(node.target)] = units[str(column.target)]
-    return Block(units, tuple(str(row.target) for row in rows), gathered, bool(attends), frozenset(attends))
+                plain |= {str(node.target)} if mixes else set()
+    names = tuple(str(row.target) for row in rows)
+    return Block(units, names, gathered, bool(attends), frozenset(attends), frozenset(plain), ways)
 
 
 def _roles(graph: fx.Graph) -> tuple[list[fx.Node], list[fx.Node]]:

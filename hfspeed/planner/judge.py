@@ -18,6 +18,7 @@ from hfspeed.graph.nodes import is_linear
 from hfspeed.graph.record import Call
 from hfspeed.graph.stateful import is_stateful
 from hfspeed.graph.unread import read_of
+from hfspeed.pattern.own import choices
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, Plan
 from hfspeed.planner.draft import draft
@@ -102,6 +103,11 @@ def _whole(study: Study, verdicts: Verdicts, work: Draft, call: Call) -> Verdict
 
 def _tries(work: Draft, call: Call, start: Verdict) -> list[Verdict]:
     """What may let shares through; what costs more change is tried later."""
+    every = choices(work.blocks[call.path].own, call.path)
+    return [one for own in every for one in _tries_with(work, call, replace(start, own=own))]
+
+
+def _tries_with(work: Draft, call: Call, start: Verdict) -> list[Verdict]:
     # with all integers divided first, as most often they all count heads
     locals_ = list(_guesses(work, call))
     tries = [replace(start, local=names) for names in locals_]

@@ -27,6 +27,8 @@ HELP: Final = "let the answer follow from the configuration, the weights and the
 ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 GLOBALS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 LOCALS: Final = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF"})
+SAVED_BESIDE: Final = "generation_config"
+"""What transformers reads from a file of its own when it loads a model; a server reads it for its users, if at all."""
 Chain = tuple[bool, str, tuple[str, ...]]
 """Whether a name is global, the name, and the attributes that are read off it one after the other."""
 
@@ -117,7 +119,7 @@ class _Watch:
         """Names in ``code`` that may lead to the process."""
         made = made_of_it(code.co_filename, str(known.get("__name__", "")))
         values = self.names.values
-        return frozenset(n for n in code.co_names if n in WORDS or n in made or id(known.get(n)) in values)
+        return frozenset(n for n in code.co_names if n in WORDS | {SAVED_BESIDE} or n in made or id(known.get(n)) in values)
 
     def asks(self, chain: Chain, frame: FrameType) -> str | None:
         """What is asked of the process by reading a name and its attributes; ``None`` if it is something else."""
@@ -125,6 +127,8 @@ class _Watch:
         made = made_of_it(frame.f_code.co_filename, str(frame.f_globals.get("__name__", "")))
         if found := [name for name in ((first, *rest) if is_global else rest) if name in made]:
             return found[0]
+        if SAVED_BESIDE in rest and not is_global and isinstance(frame.f_locals.get(first), nn.Module):
+            return ".".join((first, *rest))
         value = frame.f_globals.get(first, vars(builtins).get(first)) if is_global else frame.f_locals.get(first)
         return self.names.leads(value, first, rest)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from hfspeed.axes import tensor
@@ -9,7 +10,7 @@ from hfspeed.axes.mixers import Mixes, Segments
 from hfspeed.axes.tensor import Block
 from hfspeed.graph.linear import shape_of
 from hfspeed.graph.record import Call
-from hfspeed.plan import Attention, Local, Norm, Op
+from hfspeed.plan import Attention, Keep, Local, Norm, Op, Share
 from hfspeed.plan.segments import units
 from hfspeed.planner import mixers
 from hfspeed.planner.leaves import Splits
@@ -76,6 +77,7 @@ def _blocks(work: Draft, found: _Found) -> None:
         block = tensor.block(view)
         if block is None or key(call) in work.verdicts.histories:
             continue
+        block = replace(block, own={name: ways for name, ways in block.own.items() if not _saved(work, name)})
         work.blocks[call.path], work.views[call.path] = block, view
         verdict = work.verdicts.of(view)
         if not verdict.split:
@@ -86,8 +88,26 @@ def _blocks(work: Draft, found: _Found) -> None:
         found.gathered |= block.gathered
         found.attending |= block.attends
         found.more += [_local(call, name) for name in verdict.local]
+        found.more += _own(work, call, block, verdict.own)
         if verdict.widths:
             work.shaped |= {owner: _divided(work, block) for owner in _owners(view)}
+
+
+def _saved(work: Draft, path: str) -> bool:
+    """Whether a tensor is a buffer that comes from the checkpoint: nobody loads a part of one."""
+    owner, _, name = path.rpartition(".")
+    module = work.study.model.get_submodule(owner)
+    return name in module._buffers and name not in module._non_persistent_buffers_set
+
+
+def _own(work: Draft, call: Call, block: Block, chosen: Sequence[tuple[str, int]]) -> Iterator[Op]:
+    """Each rank's part of the tensors that meet split values; and children without weights that are fed all of them."""
+    for name, dim in chosen:
+        path = f"{call.path}.{name}" if call.path else name
+        owner, _, last = path.rpartition(".")
+        module, units_of = work.study.model.get_submodule(owner), block.own[path][dim]
+        yield Share(path, dim, ((int(getattr(module, last).shape[dim]), units_of),), last in module._parameters)
+    yield from (Keep(path, block.gathered[path]) for path in sorted(block.plain))
 
 
 def _divided(work: Draft, block: Block) -> set[int]:

@@ -24,6 +24,7 @@ class Verdict:
         as_written: a packed projection is split by heads, and the code that cuts it stays as it is.
         widths: where shares are given another shape, the number that shares change is left to be found.
         without: fusions that are left out, because with them it computes something else.
+        own: tensors of the module's own of which each rank has its part, and the dimension.
         counts: of each of ``local`` of a module with states, the names of what it may count.
     """
 
@@ -36,6 +37,7 @@ class Verdict:
     as_written: bool = False
     without: tuple[str, ...] = ()
     counts: tuple[tuple[str, frozenset[str]], ...] = ()
+    own: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass

@@ -16,14 +16,29 @@ from torch.compiler import nested_compile_region
 from vllm.logger import init_logger
 
 from hfspeed.errors import HfspeedError
-from hfspeed.plan import Attention, Column, Gated, Heads, Keep, Local, Norm, Op, Plan, Rotary, Row, Stacked, Whole
+from hfspeed.plan import (
+    Attention,
+    Column,
+    Gated,
+    Heads,
+    Keep,
+    Local,
+    Norm,
+    Op,
+    Plan,
+    Rotary,
+    Row,
+    Share,
+    Stacked,
+    Whole,
+)
 from hfspeed.vllm.artifacts import equal_graphs_only, whole_graphs
 from hfspeed.vllm.stages import Elsewhere
 
 logger = init_logger("vllm.hfspeed")
 VARIABLE = "HFSPEED_REGIONS"
 """``off`` compiles the whole model as one piece."""
-KNOWN = (Attention, Column, Gated, Heads, Keep, Local, Norm, Rotary, Row, Stacked, Whole)
+KNOWN = (Attention, Column, Gated, Heads, Keep, Local, Norm, Rotary, Row, Share, Stacked, Whole)
 """What takes nothing but tensors; other operations of a compiled graph are called with the name of their layer."""
 
 

@@ -255,6 +255,13 @@ def test_questions_to_the_process(what: str, tmp_path: Path) -> None:
     assert name.split(".")[-1] in line(no)
 
 
+def test_what_lies_in_a_file_of_its_own(tmp_path: Path) -> None:
+    hotter = f"{WRAPPED}        logits = logits * getattr(self.generation_config, 'heat', 1.0)\n"
+    (no,) = refused(tmp_path, (WRAPPED, hotter))
+    assert no.found.startswith("`self.generation_config` is asked while the model runs")
+    assert "self.generation_config" in line(no)
+
+
 def test_questions_to_the_process_when_it_is_built(tmp_path: Path) -> None:
     changes = [(IMPORT, f"{IMPORT}import os\n"), (W3, f"{W3}        self.factor = 2 if 'FAST' in os.environ else 1\n")]
     (no,) = refused(tmp_path, *changes)
