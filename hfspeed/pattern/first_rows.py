@@ -14,10 +14,11 @@ from hfspeed.graph.positions import Span
 from hfspeed.graph.record import Call
 from hfspeed.pattern.edit import Change
 from hfspeed.pattern.site import recovered_of
+from hfspeed.recurrences.history import HANDED_DOWN
 from hfspeed.refusal import Refused
 from hfspeed.source import Recovered
 
-NAME: Final = "token_positions"
+NAME: Final = HANDED_DOWN
 """The parameter that is handed down from the base model to where positions were counted."""
 
 

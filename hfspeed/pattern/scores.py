@@ -17,6 +17,7 @@ from hfspeed.pattern.replacement import place_of
 from hfspeed.refusal import Reason, Refusal, Refused
 
 PRODUCTS: Final = frozenset({"matmul", "__matmul__", "bmm", "baddbmm", "einsum"})
+SINKS: Final = "where a column of the scores is a sink for each head, hand it to the attention interface as `s_aux`"
 Key = int | str
 """Where an operand stands in a recorded call: which positional argument, or which keyword."""
 
@@ -72,7 +73,7 @@ def written(call: Call, tokens: int) -> Written | None:
     if not found:
         for odd in (node for node in call.graph.nodes if _overlong(node, tokens)):
             told = f"attention is over {value_of(odd).shape[-1]} tokens where the prompt has {tokens}"
-            raise refused(call, Reason.NO_INTERFACE, told, odd)
+            raise refused(call, Reason.NO_INTERFACE, told, odd, SINKS)
         for odd in (node for node in call.graph.nodes if _otherwise(node, tokens)):
             told = "the scores are not laid out as heads, queries, keys"
             raise refused(call, Reason.NO_INTERFACE, told, odd, "make them [batch, heads, queries, keys]")
@@ -135,7 +136,7 @@ def is_softmax(node: fx.Node) -> bool:
 
 def _overlong(node: fx.Node, tokens: int) -> bool:
     shape = tuple(getattr(value_of(node), "shape", ())) if is_softmax(node) else ()
-    return len(shape) > 2 and shape[-1] == shape[-2] > tokens
+    return len(shape) > 2 and shape[-1] > tokens and shape[-2] in (tokens, shape[-1])
 
 
 def _otherwise(node: fx.Node, tokens: int) -> bool:

@@ -102,14 +102,22 @@ def dispatch(
     attn: Any = getattr(module, "attn", None)
     if getattr(attn, "is_hfspeed_attention", False):
         return attn(query, key, value, attention_mask, **keywords)
+    from hfspeed.graph.aside import KNOWN, beside, is_aside
     from hfspeed.graph.attend import attend
 
+    if attention_mask is None and is_aside(module, query, key) and acting(keywords) <= KNOWN:
+        return beside(module, query, key, value, **keywords)
     span: Span | None = getattr(module, SPAN, None)
     if span is not None and span != EVERYTHING:
         told = keywords.get("sliding_window")
         odd = span.odd or told not in (None, span.window)  # two spans, and nobody knows which of them is meant
         keywords |= {"by_mask": True, "chunk": span.chunk, "odd": odd, "sliding_window": span.window}
     return attend(module, query, key, value, attention_mask, **keywords)
+
+
+def acting(keywords: Mapping[str, Any]) -> set[str]:
+    """The keywords that somebody gave a value."""
+    return {name for name, value in keywords.items() if value is not None}
 
 
 @contextlib.contextmanager

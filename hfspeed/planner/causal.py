@@ -29,12 +29,15 @@ LIKELY = "is_decoder"
 """The usual name of the switch, which is tried first."""
 
 
-def begun(subject: Subject, built: Any = None, spans: Mapping[str, Span] | None = None) -> tuple[Study, Plan]:
+def begun(
+    subject: Subject, built: Any = None, spans: Mapping[str, Span] | None = None, *, as_written: bool = False
+) -> tuple[Study, Plan]:
     """The large model looked at, and a first plan of it: with causal attention where its masks make it so.
 
-    ``spans`` are what its masks say that no keyword does; its attention is known to call the interface then.
+    ``spans`` are what its masks say that no keyword does; its attention is known to call the interface then. What
+    attends by hand may be left ``as_written``, without masks by transformers.
     """
-    how = None if spans is None else True
+    how = None if spans is None and not as_written else True
     full = study(subject.model_class, subject.config, real=False, built=built, interface=how, spans=spans)
     first, _ = draft(full, Verdicts())
     told = [no for no in first.refusals if no.wanted == "attention" and no.help == DECODER]

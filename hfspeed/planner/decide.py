@@ -7,13 +7,12 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from torch import nn
-
 from hfspeed.emit import emitted
 from hfspeed.errors import PlanError, RefusedError, SubjectError
 from hfspeed.pattern.replacement import place_of
-from hfspeed.plan import Attention, History, Plan, Proof, Recurrence, laws
+from hfspeed.plan import Plan, Proof, Recurrence, laws
 from hfspeed.planner.asked import from_cache
+from hfspeed.planner.attends import mixes, only_by_hand
 from hfspeed.planner.baked import baked
 from hfspeed.planner.beside import beside
 from hfspeed.planner.blame import blamed
@@ -26,7 +25,7 @@ from hfspeed.planner.failed import told as told_of
 from hfspeed.planner.full_size import share_stops
 from hfspeed.planner.hinted import false_hints, false_recurrences
 from hfspeed.planner.judge import judge
-from hfspeed.planner.layers import depths, without_layers
+from hfspeed.planner.layers import depths
 from hfspeed.planner.load import Subject
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.mixers import mixers as stateful_mixers
@@ -59,11 +58,19 @@ def decide(subject: Subject, built: Any = None) -> Plan:
         SubjectError: it cannot be built.
     """
     with blamed(subject):
-        return _decide(subject, built)
+        try:
+            return _decide(subject, built)
+        except RefusedError as no:
+            if not only_by_hand(no):
+                raise
+            try:
+                return _decide(subject, built, as_written=True)
+            except RefusedError:
+                raise no from None
 
 
-def _decide(subject: Subject, built: Any) -> Plan:
-    full, first, small = _begun(subject, built)
+def _decide(subject: Subject, built: Any, *, as_written: bool = False) -> Plan:
+    full, first, small = _begun(subject, built, as_written=as_written)
     if lies := false_hints(full, first):
         raise RefusedError(subject.name, lies)
     verdicts = judge(small, _barred(full, first))
@@ -117,9 +124,11 @@ def small_plan(subject: Subject, *, ranks: int = 2, stages: int = 2) -> tuple[Pl
         return plan, small
 
 
-def _begun(subject: Subject, built: Any = None, ranks: int = 2, stages: int = 2) -> tuple[Study, Plan, Study]:
+def _begun(
+    subject: Subject, built: Any = None, ranks: int = 2, stages: int = 2, *, as_written: bool = False
+) -> tuple[Study, Plan, Study]:
     """The large model, a first plan of it, and the small one; begun again where masks say more than keywords do."""
-    full, first = begun(subject, built)
+    full, first = begun(subject, built, as_written=as_written)
     _servable(subject, first)
     small = _small(subject, full, first, ranks, stages)
     if untold(small):
@@ -182,18 +191,6 @@ def _servable(subject: Subject, plan: Plan) -> None:
         raise RefusedError(subject.name, fatal)
 
 
-def _mixes(subject: Subject, plan: Plan, model: nn.Module) -> None:
-    """Refuse a model in which no token depends on another, as far as anybody can tell."""
-    if any(isinstance(op, Attention | Recurrence | History) for op in plan.ops):
-        return
-    no = without_layers(model)
-    if no is None:
-        found = "no module calls the attention interface"
-        help_ = "call `ALL_ATTENTION_FUNCTIONS.get_interface(…)` in the attention's forward"
-        no = Refusal("attention", Reason.NO_INTERFACE, found, plan.architecture, help=help_)
-    raise RefusedError(subject.name, (no,))
-
-
 def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, list[Proof]]:
     """Prove the small plan on one rank, else refuse; then on ranks and stages, else do without them."""
     plan, _ = draft(small, verdicts)
@@ -216,9 +213,9 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
             return _prove(subject, small, verdicts)
         if not verdicts.histories and (found := _remembering(subject, small, verdicts, plan)):
             return found
-        _mixes(subject, plan, small.model)
+        mixes(subject.name, plan, small)
         raise RefusedError(subject.name, failed(subject, small, plan, error)) from error
-    _mixes(subject, plan, small.model)
+    mixes(subject.name, plan, small)
     told: list[Refusal] = []
     for axis, ranks, stages in (("tensor", (2,), (1,)), ("stages", (1,), (2,))):
         able = plan.tensor if axis == "tensor" else plan.stages is not None and plan.stages.count > 1

@@ -118,8 +118,8 @@ class _Watch:
     def suspects(self, code: CodeType, known: Mapping[str, Any]) -> frozenset[str]:
         """Names in ``code`` that may lead to the process."""
         made = made_of_it(code.co_filename, str(known.get("__name__", "")))
-        values = self.names.values
-        return frozenset(n for n in code.co_names if n in WORDS | {SAVED_BESIDE} or n in made or id(known.get(n)) in values)
+        said, values = WORDS | {SAVED_BESIDE} | made, self.names.values
+        return frozenset(n for n in code.co_names if n in said or id(known.get(n)) in values)
 
     def asks(self, chain: Chain, frame: FrameType) -> str | None:
         """What is asked of the process by reading a name and its attributes; ``None`` if it is something else."""

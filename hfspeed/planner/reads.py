@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from torch import nn
+from torch import fx, nn
 
 from hfspeed.errors import RefusedError
+from hfspeed.graph.nodes import function_name
 from hfspeed.graph.positions import forward_code, place_in
 from hfspeed.graph.record import Recording
 from hfspeed.planner.import_file import AUTHOR_ERRORS
@@ -70,7 +71,17 @@ def blind(model: nn.Module, first: Recording, run: Callable[[bool], Recording]) 
 def _text(recording: Recording) -> dict[str, list[str]]:
     """Every operation of a run with its arguments, by module."""
     every = {path: [call, *recording.again.get(path, ())] for path, call in recording.calls.items()}
-    return {path: [_ADDRESS.sub("", str(call.graph)) for call in calls] for path, calls in every.items()}
+    return {path: [_ADDRESS.sub("", _lines(call.graph)) for call in calls] for path, calls in every.items()}
+
+
+def _lines(graph: fx.Graph) -> str:
+    """A line for each node; torch's own text of a graph knows no attributes of tensors, such as `mT`."""
+    return "\n".join(f"{one} = {one.op} {_target(one)} {one.args} {one.kwargs}" for one in graph.nodes)
+
+
+def _target(node: fx.Node) -> str:
+    attribute = getattr(getattr(node.target, "__self__", None), "__name__", "")
+    return f"{attribute}.{function_name(node)}" if function_name(node) else str(node.target)
 
 
 def _refused(model: nn.Module, recording: Recording, at: int, found: str, help_: str) -> RefusedError:

@@ -11,6 +11,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from hfspeed.errors import PlanError
 from hfspeed.plan import History
 
+HANDED_DOWN = "token_positions"
+"""Positions, for modules that were made to look them up; one that runs on whole sequences counts by itself."""
 NONE = "none"
 """Stands for an input that does not follow the tokens, and for a result that is not handed on."""
 
@@ -33,7 +35,8 @@ class Inputs:
 
     def __init__(self, op: History, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.op = op
-        self.leaves, self.spec = tree_flatten((args, kwargs))
+        own = {name: value for name, value in kwargs.items() if name != HANDED_DOWN}
+        self.leaves, self.spec = tree_flatten((args, own))
         tensors = [at for at, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
         if len(tensors) != len(op.inputs):
             raise PlanError(f"{op.path} is called with {len(tensors)} tensors, the plan says {len(op.inputs)}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any
 
+from hfspeed.graph.aside import ASIDE
 from hfspeed.plan import OPS, Op, Plan
 from hfspeed.plan.ops import (
     Attention,
@@ -88,6 +89,10 @@ def build(plan: Plan, classes: ModuleType | None, site: Site, absent: Collection
         if not within(op.path, absent):
             with in_own_dtype(site.root, op.path):
                 BUILDERS[type(op)](op, site)
+    attends = {op.path for op in plan.ops if isinstance(op, Attention)}
+    for path, module in site.root.named_modules():
+        if path not in attends:  # what the plan does not let attend over tokens attends over something else, if at all
+            setattr(module, ASIDE, True)
 
 
 def within(path: str, above: Collection[str]) -> bool:

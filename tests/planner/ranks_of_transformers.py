@@ -27,7 +27,9 @@ def main(folder: str) -> None:
     far = [float((logits[0] - logits[1]).abs().max())]
     grads = dict(one.named_parameters())
     far += [float((whole(p.grad) - grads[n].grad).abs().max()) for n, p in many.named_parameters()]
-    print(f"RANK {torch.distributed.get_rank()} {split} {max(far):.3e}", flush=True)
+    # both ranks write to one stream: a line and its end go out at once
+    sys.stdout.write(f"RANK {torch.distributed.get_rank()} {split} {max(far):.3e}\n")
+    sys.stdout.flush()
     torch.distributed.destroy_process_group()
 
 
