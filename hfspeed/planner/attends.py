@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torch import fx
 
@@ -21,6 +22,8 @@ BY_HAND = frozenset({
     Reason.INPUT_WRITTEN,
 })  # fmt: skip
 """What may be said of attention that is written out."""
+KERNEL = "paged attention"
+"""What is missed where attention runs as it is written."""
 HELP = "call `ALL_ATTENTION_FUNCTIONS.get_interface(…)` in the attention's forward"
 
 
@@ -54,6 +57,11 @@ def only_by_hand(no: RefusedError) -> bool:
     Such a module may still be run as it is, on whole sequences.
     """
     return bool(no.refusals) and all(one.wanted == "attention" and one.reason in BY_HAND for one in no.refusals)
+
+
+def slower(no: RefusedError) -> Iterator[Refusal]:
+    """Why attention that runs as written is none for a kernel, and what to do: no longer a reason not to serve."""
+    yield from (replace(one, wanted=KERNEL) for one in no.refusals)
 
 
 def _scores(recording: Recording) -> Iterator[tuple[Call, fx.Node]]:

@@ -8,11 +8,11 @@ from types import ModuleType
 from typing import Any
 
 from hfspeed.emit import emitted
-from hfspeed.errors import PlanError, RefusedError, SubjectError
+from hfspeed.errors import HfspeedError, PlanError, RefusedError, SubjectError
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Plan, Proof, Recurrence, laws
 from hfspeed.planner.asked import from_cache
-from hfspeed.planner.attends import mixes, only_by_hand
+from hfspeed.planner.attends import mixes, only_by_hand, slower
 from hfspeed.planner.baked import baked
 from hfspeed.planner.beside import beside
 from hfspeed.planner.blame import blamed
@@ -24,6 +24,7 @@ from hfspeed.planner.failed import failed
 from hfspeed.planner.failed import told as told_of
 from hfspeed.planner.full_size import share_stops
 from hfspeed.planner.hinted import false_hints, false_recurrences
+from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.judge import judge
 from hfspeed.planner.layers import depths
 from hfspeed.planner.load import Subject
@@ -64,8 +65,8 @@ def decide(subject: Subject, built: Any = None) -> Plan:
             if not only_by_hand(no):
                 raise
             try:
-                return _decide(subject, built, as_written=True)
-            except RefusedError:
+                return _decide(subject, built, as_written=True).with_refusals(*slower(no))
+            except (HfspeedError, *AUTHOR_ERRORS):
                 raise no from None
 
 

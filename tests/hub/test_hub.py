@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hfspeed.errors import HfspeedError, RefusedError
-from hfspeed.plan import Attention, Heads, Plan, Rotary, Stacked
+from hfspeed.plan import Attention, Heads, History, Plan, Rotary, Stacked
 from hfspeed.planner.decide import decide
 from hfspeed.planner.load import load
 from hfspeed.refusal import Reason
@@ -34,10 +34,11 @@ SERVED = {
     "rows_of_a_table": SimpleNamespace(heads=True, gated=True, ranks=True, stages=False),
     "heads_behind_a_function": SimpleNamespace(heads=False, gated=False, ranks=False, stages=False),
 }
+# attention that no kernel computes: it runs as written, on whole sequences
+WHOLE = {"learned_biases"}
 REFUSED = {
     "sees_the_whole_prompt": (Reason.MASK_NOT_CAUSAL, "no switch in its configuration"),
     "hashes_two_tokens": (Reason.NUMBERS_DIFFER, "gives a token what was made of other tokens' ids"),
-    "learned_biases": (Reason.MASK_NOT_CAUSAL, "depends on weights"),
     "keys_of_one_head": (Reason.NO_INTERFACE, "make them [batch, heads, queries, keys]"),
     "sequence_of_modules": (Reason.POSITIONS_NOT_READ, "look angles up by them"),
 }
@@ -56,7 +57,7 @@ def plan(folder: str) -> Plan:
 
 def test_every_folder_is_expected() -> None:
     there = {file.parent.name for file in HERE.glob("*/config.json")}
-    assert there == {*SERVED, *REFUSED, *UNUSABLE}
+    assert there == {*SERVED, *WHOLE, *REFUSED, *UNUSABLE}
     assert len(there) >= 12
 
 
@@ -70,6 +71,18 @@ def test_served(folder: str) -> None:
     assert any(isinstance(op, Heads) for op in found.ops) is wanted.heads
     assert bool(packed) is wanted.gated
     assert (found.stages is not None) is wanted.stages
+    assert all(proof.error <= proof.bound for proof in found.proofs)
+
+
+@pytest.mark.parametrize("folder", sorted(WHOLE))
+def test_served_on_whole_sequences(folder: str) -> None:
+    found = plan(folder)
+    assert any(isinstance(op, History) for op in found.ops)
+    assert not any(isinstance(op, Attention) for op in found.ops)
+    assert any(no.reason is Reason.NO_KERNEL and no.help for no in found.refusals)
+    why = [no for no in found.refusals if no.wanted == "paged attention"]
+    assert {no.reason for no in why} == {Reason.MASK_NOT_CAUSAL}
+    assert all("depends on weights" in no.found and no.place is not None for no in why)
     assert all(proof.error <= proof.bound for proof in found.proofs)
 
 

@@ -14,7 +14,9 @@ class HolmConfig(PretrainedConfig):
         rms_norm_eps=1e-5, bias=False, use_cache=True, attn_implementation="eager", **others,
     ):  # fmt: skip
         if rope_scaling is not None and rope_scaling["type"] not in STRETCHED:
-            raise ValueError(f"positions are stretched in one of the ways {STRETCHED}, and not {rope_scaling['type']!r}")
+            raise ValueError(
+                f"positions are stretched in one of the ways {STRETCHED}, and not {rope_scaling['type']!r}"
+            )
         self.rope_theta, self.rope_scaling = rope_theta, rope_scaling
         self.hidden_size, self.intermediate_size = hidden_size, intermediate_size
         self.num_attention_heads, self.num_key_value_heads = num_attention_heads, num_key_value_heads

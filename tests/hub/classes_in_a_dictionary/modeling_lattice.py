@@ -179,9 +179,7 @@ class LatticeModel(LatticePreTrainedModel):
             position_ids = torch.arange(x.shape[1], device=x.device)[None] + seen
         mask = self.later_tokens_hidden(x, seen)
         for layer in self.layers:
-            found = layer(
-                x, mask=mask, position_ids=position_ids, past_key_value=past_key_values, use_cache=use_cache
-            )
+            found = layer(x, mask=mask, position_ids=position_ids, past_key_value=past_key_values, use_cache=use_cache)
             x = found[0]
         return BaseModelOutputWithPast(last_hidden_state=self.norm(x), past_key_values=past_key_values)
 
