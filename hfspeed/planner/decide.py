@@ -38,7 +38,7 @@ from hfspeed.planner.prove import prove
 from hfspeed.planner.rounding import rounds
 from hfspeed.planner.rows import long_rows
 from hfspeed.planner.shrink import shrink
-from hfspeed.planner.spans import spans, untold, whole
+from hfspeed.planner.spans import lost_mask, spans, untold, whole
 from hfspeed.planner.starts import first_position
 from hfspeed.planner.study import Study, study
 from hfspeed.planner.tables import rowwise
@@ -81,7 +81,7 @@ def _decide(subject: Subject, built: Any, *, as_written: bool = False) -> Plan:
     if others := other_ways(full.recording, small.recording) or rows.ways:
         raise RefusedError(subject.name, others)
     proven, proofs = _prove(subject, small, verdicts)
-    if other := (differs(small) if first.wrapper.interface else None) or unseen(small):
+    if other := (differs(small) if first.wrapper.interface else None) or unseen(small) or lost_mask(small, proven):
         raise RefusedError(subject.name, (other,))
     if reduced := reductions(small, proven) or crowds(small) or rows.rest(proven) or asked_of_process(small):
         raise RefusedError(subject.name, reduced)

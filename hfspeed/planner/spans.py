@@ -17,7 +17,10 @@ from torch import nn
 from hfspeed.errors import RefusedError, SubjectError
 from hfspeed.graph.attend import causal
 from hfspeed.graph.positions import forward_code
+from hfspeed.graph.tensors import tensors
+from hfspeed.pattern.replacement import place_of
 from hfspeed.pattern.span import EVERYTHING, ODD, Span, span_of
+from hfspeed.plan import History, Plan
 from hfspeed.planner.build import attending, build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.load import Subject
@@ -97,6 +100,34 @@ def whole(subject: Subject, full: Study) -> dict[str, Span]:
         no = Refusal("attention", Reason.MASK_NOT_CAUSAL, found, type(full.model).__name__, help=help_)
         raise RefusedError(subject.name, (no,))
     return known
+
+
+def lost_mask(small: Study, plan: Plan) -> Refusal | None:
+    """A refusal if a module that runs on whole sequences, to which no masks are handed, gets one that hides more.
+
+    That later tokens are hidden from it shows in every prompt; a window may be longer than any that is compared.
+    """
+    apart = [op.path for op in plan.ops if isinstance(op, History)]
+    if not apart or not small.interface:
+        return None
+    model = copy.deepcopy(small.fresh)
+    given: dict[str, list[torch.Tensor]] = {path: [] for path in apart}
+
+    def note(path: str, args: Any, keywords: Any) -> None:
+        given[path] += [one for one in tensors((args, keywords)) if one.ndim > 1]
+
+    for path in apart:
+        module = model.get_submodule(path)
+        module.register_forward_pre_hook(lambda _, *every, path=path: note(path, *every), with_kwargs=True)
+    found, _ = _run(model, FEW)
+    more = {made.untyped_storage().data_ptr() for made, span in found.made if span != EVERYTHING}
+    for path in apart:
+        if any(one.untyped_storage().data_ptr() in more for one in given[path]):
+            told = "it runs on whole sequences, and its mask hides more than later tokens"
+            help_ = "hide tokens in the module itself, or call the attention interface"
+            place = place_of(small.recording.calls[path])
+            return Refusal("attention", Reason.MASK_NOT_CAUSAL, told, path, place, help=help_)
+    return None
 
 
 def _looked(model: Any) -> tuple[Spans | None, bool]:

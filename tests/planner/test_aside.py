@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, masking_utils
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaDecoderLayer
 
 from hfspeed.errors import RefusedError
@@ -137,6 +140,36 @@ def test_causal_attention_that_no_kernel_knows_runs_on_whole_sequences(attention
     plan = planned(of(attention))
     assert [op.path for op in plan.ops if isinstance(op, History)] == [f"model.layers.{n}.self_attn" for n in range(3)]
     assert any(no.reason is Reason.NO_KERNEL for no in plan.refusals)
+
+
+class Given(ByHand):
+    """Its own mask, and what transformers makes."""
+
+    def forward(self, hidden_states: torch.Tensor, attention_mask: Any = None, **_: Any) -> Any:
+        """As Llama's."""
+        self.mask = attention_mask
+        return super().forward(hidden_states)
+
+    def weights(self, scores: torch.Tensor) -> torch.Tensor:
+        """The same."""
+        scores = scores if self.mask is None else scores + self.mask.clamp(min=-1e3)
+        return super().weights(scores)
+
+
+@pytest.mark.parametrize("window", [0, 400])
+def test_a_mask_that_hides_more_is_not_lost(window: int) -> None:
+    def made(**keywords: Any) -> Any:
+        function = masking_utils.create_sliding_window_causal_mask if window else masking_utils.create_causal_mask
+        keywords["config"] = deepcopy(keywords["config"])
+        keywords["config"].sliding_window = window
+        return function(**keywords)
+
+    with patch.object(modeling_llama, "create_causal_mask", made):
+        if not window:
+            assert any(isinstance(op, History) for op in planned(of(Given)).ops)
+            return
+        with pytest.raises(RefusedError, match="its mask hides more"):
+            planned(of(Given))
 
 
 def test_what_is_nearly_attention_is_told_at_its_line() -> None:
