@@ -26,7 +26,7 @@ from hfspeed.planner.full_size import share_stops
 from hfspeed.planner.hinted import false_hints, false_recurrences
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.judge import judge
-from hfspeed.planner.layers import depths
+from hfspeed.planner.layers import depths, fewest
 from hfspeed.planner.load import Subject
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.mixers import mixers as stateful_mixers
@@ -121,7 +121,7 @@ def small_plan(subject: Subject, *, ranks: int = 2, stages: int = 2) -> tuple[Pl
     """
     with blamed(subject):
         full, first, small = _begun(subject, None, ranks, stages)
-        plan, _ = _prove(subject, small, judge(small, _barred(full, first)))
+        plan, _ = _prove(subject, small, judge(small, _barred(full, first), fewest(first, ranks)))
         return plan, small
 
 
@@ -218,7 +218,7 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
         raise RefusedError(subject.name, failed(subject, small, plan, error)) from error
     mixes(subject.name, plan, small)
     told: list[Refusal] = []
-    for axis, ranks, stages in (("tensor", (2,), (1,)), ("stages", (1,), (2,))):
+    for axis, ranks, stages in (("tensor", (verdicts.ranks,), (1,)), ("stages", (1,), (2,))):
         able = plan.tensor if axis == "tensor" else plan.stages is not None and plan.stages.count > 1
         if not able:
             continue

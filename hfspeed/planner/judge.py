@@ -38,14 +38,15 @@ APART = ("rotary", "bare")
 """Fusions that rest on what a module is given, which only running it shows; it is tried without them."""
 
 
-def judge(study: Study, barred: frozenset[tuple[Key, str]] = frozenset()) -> Verdicts:
+def judge(study: Study, barred: frozenset[tuple[Key, str]] = frozenset(), ranks: int = 2) -> Verdicts:
     """Verdicts on every kind of module of a small real model.
 
     Args:
         study: recorded with values, so that modules can be called again.
         barred: kinds of modules, and fusions that the large model's values rule out.
+        ranks: on how many shares are tried.
     """
-    verdicts = Verdicts(barred=barred)
+    verdicts = Verdicts(ranks=ranks, barred=barred)
     plan, work = draft(study, verdicts)
     for path in _order(work):
         call = work.views.get(path, study.recording.calls[path])
@@ -87,7 +88,7 @@ def _unfused(study: Study, verdicts: Verdicts, plan: Plan, call: Call) -> Verdic
 
 
 def _whole(study: Study, verdicts: Verdicts, work: Draft, call: Call) -> Verdict:
-    """Do shares pass through the module on two ranks, perhaps with some of its integers divided?"""
+    """Do shares pass through the module on several ranks, perhaps with some of its integers divided?"""
     start = verdicts.known[key(call)]
     first: Exception | None = None
     tries = _numbers(study, verdicts, work, call) if call.path in work.mixed else _tries(work, call, start)
@@ -95,7 +96,7 @@ def _whole(study: Study, verdicts: Verdicts, work: Draft, call: Call) -> Verdict
         if (error := _apart(study, verdicts, call, verdict)) is None:
             return _needed(study, verdicts, call, verdict) if verdict.counts else verdict
         first = first or error
-    found = f"its shares do not add up to the whole on 2 ranks: {first}"
+    found = f"its shares do not add up to the whole on {verdicts.ranks} ranks: {first}"
     found += f"; {COST}" if call.path in work.mixed else ""
     refusal = _refusal("tensor", Reason.MIXES_SPLIT, found, call)
     return replace(start, split=False, local=(), refusal=start.refusal or refusal)
@@ -120,8 +121,9 @@ def _numbers(study: Study, verdicts: Verdicts, work: Draft, call: Call) -> Itera
     """Which integers of a module with states count what, as far as shapes agree; some verdict in any case."""
     start, made = verdicts.known[key(call)], work.mixed[call.path]
     plan, _ = draft(study, verdicts)
-    model = build(plan, study.model, emitted(plan), ranks=2, group=Shapes(2), under=call.path, strict=False)
-    fits = Fits(study.recording.calls[call.path], made, model.get_submodule(call.path))
+    ranks, group = verdicts.ranks, Shapes(verdicts.ranks)
+    model = build(plan, study.model, emitted(plan), ranks=ranks, group=group, under=call.path, strict=False)
+    fits = Fits(study.recording.calls[call.path], made, model.get_submodule(call.path), ranks)
     named = {name: value for child in _looked_into(call) for name, value in _integers(call.module, child)}
     found = (one for one in islice(guesses(named, made), _SHAPES) if fits(one["counts"]))
     some = list(islice(found, _TRIES)) or [next(guesses(named, made))]
@@ -129,11 +131,11 @@ def _numbers(study: Study, verdicts: Verdicts, work: Draft, call: Call) -> Itera
 
 
 def _apart(study: Study, verdicts: Verdicts, call: Call, verdict: Verdict) -> Exception | None:
-    """How the module on two ranks differs from the author's under a verdict."""
+    """How the module on several ranks differs from the author's under a verdict."""
     verdicts.known[key(call)] = verdict
     plan, _ = draft(study, verdicts)
     try:
-        _run(study, plan, call, 2)
+        _run(study, plan, call, verdicts.ranks)
     except (Mismatch, PlanError) as error:
         return error
     return None

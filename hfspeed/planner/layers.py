@@ -8,12 +8,18 @@ from dataclasses import fields
 from torch import nn
 
 from hfspeed.plan import Op, Plan
+from hfspeed.plan.sizes import ruled_out
 from hfspeed.refusal import Reason, Refusal
 
 MOST_LAYERS = 8
 """A small model never has more layers than this, however many kinds of layer there are."""
 ALL_LAYERS = 48
 """Unless a loop over its layers does something that only shows in all of them, and they are not more than these."""
+
+
+def fewest(plan: Plan, most: int) -> int:
+    """The fewest ranks, two or more and ``most`` at most, that the sizes of a model allow; two where none do."""
+    return next((count for count in range(2, most + 1) if not [*ruled_out(plan, count)]), 2)
 
 
 def depths(plan: Plan, stages: int = 2) -> tuple[int, ...]:

@@ -211,11 +211,12 @@ class Fits:
     Args:
         call: the module's call.
         made: what its integers may count.
-        share: the module as one of two ranks has it, integers aside.
+        share: the module as one of several ranks has it, integers aside.
+        ranks: how many there are.
     """
 
-    def __init__(self, call: Call, made: Mixing, share: nn.Module) -> None:
-        self.call, self.made, self.share = call, made, share
+    def __init__(self, call: Call, made: Mixing, share: nn.Module, ranks: int) -> None:
+        self.call, self.made, self.share, self.ranks = call, made, share, ranks
         self.wanted = _first_shape(call.output)
 
     def __call__(self, counts: Sequence[tuple[str, frozenset[str]]]) -> bool:
@@ -225,7 +226,7 @@ class Fits:
             child, _, attribute = name.rpartition(".")
             owner = self.share.get_submodule(child)
             kept.append((owner, attribute, getattr(owner, attribute)))
-            setattr(owner, attribute, count(self.made.counts[min(told)], 2))
+            setattr(owner, attribute, count(self.made.counts[min(told)], self.ranks))
         try:
             with torch.no_grad(), Exact():
                 return _first_shape(self.share(*self.call.args, **self.call.kwargs)) == self.wanted

@@ -51,6 +51,8 @@ class Verdicts:
     rows: bool = False
     one_way: bool = False
     histories: frozenset[Key] = frozenset()
+    ranks: int = 2
+    """On how many ranks shares are tried; those of a model whose heads no 2 divide are tried on more."""
     barred: frozenset[tuple[Key, str]] = frozenset()
     """Kinds of modules with fusions that values of the large model rule out, and so of the small one as well."""
 
