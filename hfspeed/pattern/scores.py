@@ -72,8 +72,9 @@ def written(call: Call, tokens: int) -> Written | None:
         raise refused(call, Reason.CALLED_TWICE_INTERFACE, told, found[1])
     if not found:
         for odd in (node for node in call.graph.nodes if _overlong(node, tokens)):
-            told = f"attention is over {value_of(odd).shape[-1]} tokens where the prompt has {tokens}"
-            raise refused(call, Reason.NO_INTERFACE, told, odd, SINKS)
+            over = int(value_of(odd).shape[-1])
+            told = f"attention is over {over} tokens where the prompt has {tokens}"
+            raise refused(call, Reason.NO_INTERFACE, told, odd, SINKS if over == tokens + 1 else "")
         for odd in (node for node in call.graph.nodes if _otherwise(node, tokens)):
             told = "the scores are not laid out as heads, queries, keys"
             raise refused(call, Reason.NO_INTERFACE, told, odd, "make them [batch, heads, queries, keys]")
