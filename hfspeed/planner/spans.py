@@ -19,7 +19,7 @@ from hfspeed.graph.attend import causal
 from hfspeed.graph.positions import forward_code
 from hfspeed.graph.tensors import tensors
 from hfspeed.pattern.replacement import place_of
-from hfspeed.pattern.span import EVERYTHING, ODD, Span, span_of
+from hfspeed.pattern.span import EVERYTHING, FARTHEST, ODD, Span, span_of
 from hfspeed.plan import History, Plan
 from hfspeed.planner.build import attending, build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
@@ -32,6 +32,8 @@ NAME = "hfspeed_spans"
 """The attention implementation for which masks are made, and looked at."""
 FEW, MANY = 40, 512
 """Tokens of the prompt. Where it can be run, one has most token ids in its midst, for masks that are made of them."""
+WINDOW = "sliding_window"
+"""What a configuration calls it, in transformers' functions."""
 MAKERS = "transformers.masking_utils"
 
 
@@ -134,8 +136,23 @@ def _looked(model: Any) -> tuple[Spans | None, bool]:
     """Run a prompt and look at its masks; ``None`` if it cannot be run so, and whether masks were made all the same."""
     found, whole = _run(copy.deepcopy(model), MANY)
     if not whole:
+        found, whole = _run(copy.deepcopy(model), FEW)
+    if not whole and _without_window(model):
         found, whole = _run(model, FEW)
     return found if whole else None, bool(found.made)
+
+
+def _without_window(model: nn.Module) -> bool:
+    """Give configurations that say there is no window one that reaches everywhere; whether there were any.
+
+    transformers makes no mask with a window where none is said, and fails, though no layer may need it: a server takes
+    the number away where windows are not in use.
+    """
+    configs = {id(one): one for module in model.modules() if (one := getattr(module, "config", None)) is not None}
+    none = [one for one in configs.values() if getattr(one, WINDOW, 0) is None]
+    for one in none:
+        setattr(one, WINDOW, 2 * FARTHEST)
+    return bool(none)
 
 
 def _run(model: Any, tokens: int) -> tuple[Spans, bool]:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
 
 from hfspeed.errors import RefusedError
 from hfspeed.plan import Attention, Plan
 from hfspeed.planner.decide import decide
+from hfspeed.planner.load import Subject
 from hfspeed.refusal import Reason
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -136,3 +138,16 @@ def test_far_positions_that_cannot_be_handed_down(tmp_path: Path, how: str) -> N
     assert no.reason is Reason.POSITIONS_NOT_READ
     assert no.place is not None
     assert "places = 1 +" in Path(no.place.file).read_text("utf-8").splitlines()[no.place.line - 1]
+
+
+def test_a_window_that_a_server_took_away_is_none() -> None:
+    """vLLM does so where a configuration has a window that is not in use; transformers then makes no such mask."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = Qwen2MoeConfig(
+        **sizes, intermediate_size=96, moe_intermediate_size=32, shared_expert_intermediate_size=32, num_experts=4,
+        num_experts_per_tok=2, vocab_size=128, use_sliding_window=False,
+    )  # fmt: skip
+    config.sliding_window = None
+    plan = decide(Subject("taken away", None, config, Qwen2MoeForCausalLM, None))
+    assert attention(plan)
+    assert all(op.window is None and not op.by_mask for op in attention(plan))
