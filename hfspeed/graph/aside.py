@@ -11,7 +11,8 @@ from hfspeed.graph.record import recorder
 
 ASIDE: Final = "hfspeed_aside"
 """The attribute of a module, or of its class, that attends so."""
-KNOWN: Final = frozenset({"scaling", "dropout", "is_causal", "attention_mask"})
+KNOWN: Final = frozenset({"scaling", "is_causal", "attention_mask"})
+"""What acts in it."""
 
 
 def is_aside(module: nn.Module, query: torch.Tensor, key: torch.Tensor) -> bool:

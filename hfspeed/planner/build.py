@@ -116,8 +116,8 @@ def dispatch(
 
 
 def acting(keywords: Mapping[str, Any]) -> set[str]:
-    """The keywords that somebody gave a value."""
-    return {name for name, value in keywords.items() if value is not None}
+    """The keywords that somebody gave a value; a dropout of nothing is none."""
+    return {name for name, value in keywords.items() if value is not None and (name != "dropout" or value)}
 
 
 @contextlib.contextmanager

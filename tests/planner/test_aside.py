@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import pytest
@@ -35,6 +35,7 @@ class Depth(nn.Module):
     """A token chooses among what layers made of it."""
 
     is_causal = False
+    more: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
@@ -46,7 +47,7 @@ class Depth(nn.Module):
         """``[batch, tokens, 64]`` and a list of such to the same."""
         others = torch.stack(seen, 2)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
-        found, _ = attend(self, self.ask(flow).unsqueeze(2), self.tell(others), others, None, scaling=0.25)
+        found, _ = attend(self, self.ask(flow).unsqueeze(2), self.tell(others), others, None, scaling=0.25, **self.more)
         return found.transpose(1, 2).squeeze(2)
 
 
@@ -84,6 +85,25 @@ def test_attention_over_layers_stays_as_written() -> None:
         f"model.layers.{n}.self_attn" for n in range(3)
     ]
     assert plan.proofs
+
+
+class Dropping(Depth):
+    """The same, with a dropout that acts whether one trains or not."""
+
+    more: ClassVar[dict[str, Any]] = {"dropout": 0.1}
+
+
+class LookingElse(Looking):
+    """A layer with that."""
+
+    def __init__(self, config: LlamaConfig, number: int, seen: list[torch.Tensor]) -> None:
+        super().__init__(config, number, seen)
+        self.depth = Dropping(config)
+
+
+def test_a_keyword_that_acts_is_not_dropped_there() -> None:
+    with pytest.raises(RefusedError, match="attention is not causal"):
+        planned(LookingElse)
 
 
 class ByHand(LlamaAttention):
