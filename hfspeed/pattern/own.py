@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from itertools import islice, product
 
 import torch
-from torch import fx, nn
+from torch import fx
 
 from hfspeed.graph.nodes import is_attention, is_linear, module_of, value_of, width
 from hfspeed.graph.tensors import tensors
@@ -85,16 +85,11 @@ def mixes(node: fx.Node, wide: int) -> bool:
     other = value.clone()
     other[..., wide // 2 :] *= 3
     try:
-        with torch.no_grad(), torch.device("cpu"):
-            one, two = (_alone(module)(each)[..., : wide // 2] for each in (value, other))
+        with torch.no_grad(), torch.device("cpu"):  # a copy, so that what the child counts is not touched
+            one, two = (copy.deepcopy(module)(each)[..., : wide // 2] for each in (value, other))
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, NotImplementedError):
         return False
     return not torch.equal(one, two)
-
-
-def _alone(module: nn.Module) -> nn.Module:
-    """A copy, so that what the child counts or keeps is not touched."""
-    return copy.deepcopy(module)
 
 
 def _tensors_of(node: fx.Node) -> Iterator[fx.Node]:

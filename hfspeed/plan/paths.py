@@ -109,6 +109,11 @@ def below(found: Iterable[str]) -> dict[str, list[str]]:
     return lower
 
 
+def within(path: str, above: Iterable[str]) -> bool:
+    """Whether ``path`` is one of ``above``, or below one."""
+    return any(path == stem or path.startswith(f"{stem}.") for stem in above)
+
+
 def parent(path: str) -> str:
     """The path one level up; empty at the top."""
     return path.rpartition(".")[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from hfspeed.pattern.counted import NOTE as COUNTED
 from hfspeed.pattern.edit import outside
 from hfspeed.pattern.first_rows import NAME
@@ -12,6 +10,7 @@ from hfspeed.pattern.site import Site
 from hfspeed.pattern.widths import NOTE as SHAPES
 from hfspeed.pattern.widths import widths
 from hfspeed.plan import History
+from hfspeed.plan.paths import within
 from hfspeed.planner.tables import rowwise, tables
 from hfspeed.planner.work import Draft
 from hfspeed.refusal import Refused
@@ -43,15 +42,11 @@ def positions(work: Draft) -> None:
     """Several sequences share a row, so nobody counts positions along it, and tables have rows for all positions."""
     apart = [op.path for op in work.ops if isinstance(op, History)]  # there all of a sequence is seen, and counted
     for path, changes in (rowwise(work.study) if work.verdicts.rows else work.study.positions).items():
-        if _inside(path, apart):
+        if within(path, apart):
             continue
         site = work.sites.setdefault(path, Site(work.study.recording.calls[path]))
         site.changes += outside(changes, site.changes)
         site.notes.append(COUNTED)
     taken = {op.path for op in work.ops}
     if {"position_ids", NAME} & set(work.wrapper.keywords):
-        work.ops += [op for op in tables(work.study) if op.path not in taken and not _inside(op.path, apart)]
-
-
-def _inside(path: str, above: Iterable[str]) -> bool:
-    return any(f"{path}.".startswith(f"{one}.") for one in above)
+        work.ops += [op for op in tables(work.study) if op.path not in taken and not within(op.path, apart)]

@@ -15,6 +15,7 @@ from hfspeed.graph.nodes import function_name, is_attention
 from hfspeed.graph.record import Recording, record
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import History, Plan, Positions
+from hfspeed.plan.paths import within
 from hfspeed.planner.asked import BOUND
 from hfspeed.planner.build import build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
@@ -58,7 +59,7 @@ class LongRows:
         served.
         """
         apart = [op.path for op in plan.ops if isinstance(op, History)]
-        counted = [no for no in self.numbers if not any(f"{no.module}.".startswith(f"{one}.") for one in apart)]
+        counted = [no for no in self.numbers if not within(no.module, apart)]
         limited = any(op.limit for op in plan.ops if isinstance(op, Positions))
         return tuple(counted) or (() if limited else self.answers)
 

@@ -17,6 +17,7 @@ from hfspeed.graph.record import Call, Recording, record
 from hfspeed.graph.tensors import pairs, tensors
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, Experts, History, Plan, Recurrence
+from hfspeed.plan.paths import within
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.noticed import noticed
@@ -49,7 +50,7 @@ def reductions(small: Study, plan: Plan) -> tuple[Refusal, ...]:
     apart = [op.path for op in plan.ops if isinstance(op, Attention | Experts | History | Recurrence)]
     found = {call.cls: no for call, no in _reading(small, plan)}
     for path, call in small.recording.calls.items():
-        if call.closed or path == "" or any(f"{path}.".startswith(f"{one}.") for one in apart):
+        if call.closed or path == "" or within(path, apart):
             continue
         for node in call.graph.nodes:
             if call.cls not in found and _reduces(node) and _counts(node):

@@ -33,6 +33,7 @@ from hfspeed.plan.ops import (
     Stacked,
     Whole,
 )
+from hfspeed.plan.paths import within
 from hfspeed.reference import experts, layers, linears, positions
 from hfspeed.reference.answers import answers
 from hfspeed.reference.packing import Packing
@@ -140,10 +141,10 @@ def build(
         absent = cut(plan, root, stage)
         for forward in plan.forwards:
             for path in forward.paths:
-                if _within(path, under) and not _any_within(path, absent):
+                if _within(path, under) and not within(path, absent):
                     root.get_submodule(path).__class__ = getattr(classes, forward.name)
         for op in plan.ops:
-            if _within(op.path, under) and not _any_within(op.path, absent):
+            if _within(op.path, under) and not within(op.path, absent):
                 BUILDERS[type(op)](op, site)
         _fill(site, under)
         if strict:
@@ -257,13 +258,9 @@ def _fill(site: Site, under: str) -> None:
 
 def _complete(site: Site, under: str, absent: set[str]) -> None:
     for name, _ in site.root.named_parameters():
-        if name not in site.filled and _within(name, under) and not _any_within(name, absent):
+        if name not in site.filled and _within(name, under) and not within(name, absent):
             raise PlanError(f"{name}: the built model needs this parameter, but no weight of the plan fills it")
 
 
 def _within(path: str, above: str) -> bool:
     return not above or path == above or path.startswith(f"{above}.")
-
-
-def _any_within(path: str, above: set[str]) -> bool:
-    return any(_within(path, one) for one in above)

@@ -28,6 +28,7 @@ from hfspeed.plan.ops import (
     Stacked,
     Whole,
 )
+from hfspeed.plan.paths import within
 from hfspeed.plan.shares import counted
 from hfspeed.vllm.layers.attention import attention
 from hfspeed.vllm.layers.embed import embed, head
@@ -93,11 +94,6 @@ def build(plan: Plan, classes: ModuleType | None, site: Site, absent: Collection
     for path, module in site.root.named_modules():
         if path not in attends:  # what the plan does not let attend over tokens attends over something else, if at all
             setattr(module, ASIDE, True)
-
-
-def within(path: str, above: Collection[str]) -> bool:
-    """Whether ``path`` is one of ``above``, or below one."""
-    return any(path == stem or path.startswith(f"{stem}.") for stem in above)
 
 
 def packed_names(ops: Collection[Op]) -> dict[str, list[str]]:
