@@ -30,7 +30,7 @@ def layer_list(recording: Recording) -> tuple[str, str]:
         (outer, name)
         for name, module in model.named_modules()
         if isinstance(module, nn.ModuleList) and any(True for _ in module.parameters())
-        for outer in [name.rpartition(".")[0]]
+        for outer in [_called(recording, name.rpartition(".")[0])]
         for seen in [recording.same(outer)]
         if seen in recording.calls and _chained(recording.calls[seen].graph, recording.same(name), len(module))
     ]
@@ -50,6 +50,13 @@ def layer_list(recording: Recording) -> tuple[str, str]:
             help='mark the decoder with `@decoder_layers("…")`',
         )
     )
+
+
+def _called(recording: Recording, path: str) -> str:
+    """The module at ``path``, or the one that it only holds things for, as a dictionary of modules does."""
+    while path and isinstance(recording.model.get_submodule(path), (nn.ModuleDict, nn.ModuleList)):
+        path = path.rpartition(".")[0]
+    return path
 
 
 def _hinted(hint: Hint, path: str, call: Call, found: list[tuple[str, str]]) -> tuple[str, str]:

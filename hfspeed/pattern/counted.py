@@ -59,7 +59,7 @@ def counted(
     """
     changes: dict[str, list[Change]] = {}
     for path, call in recording.calls.items():
-        if not path.startswith(f"{base}.") and (inside or path != base):
+        if not (path.startswith(f"{base}.") or (path and not base)) and (inside or path != base):
             continue
         for count in _counts(call, tokens):
             changes.setdefault(path, []).append(Change("replace", count.expression, count.text))

@@ -26,7 +26,7 @@ from hfspeed.plan.ops import (
     Table,
     Whole,
 )
-from hfspeed.plan.plan import Forward, Plan, Stages, Wrapper
+from hfspeed.plan.plan import Ending, Forward, Plan, Stages, Wrapper
 from hfspeed.plan.proof import Proof
 from hfspeed.plan.weights import Tie, Weight
 
@@ -36,6 +36,7 @@ __all__ = [
     "Attention",
     "Column",
     "Embed",
+    "Ending",
     "ExpertAct",
     "Experts",
     "Forward",

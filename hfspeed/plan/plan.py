@@ -65,6 +65,25 @@ class Stages:
 
 
 @dataclass(frozen=True)
+class Ending:
+    """Where a base model ends that goes on to make logits: its rewritten forward returns hidden states there.
+
+    Logits come from the author's own forward as it was, with ``at`` given hidden states, and zeros instead of modules
+    that only lead to them; every hidden state is then a sequence of its own.
+
+    Attributes:
+        at: path of the module at whose call it ends.
+        given: hidden states are the first thing that ``at`` is called with; else they are what it gives.
+        absent: the modules that are called before, and the shapes of what each gives, as in `Keep`; ``B`` is the
+            number of sequences, ``T`` that of tokens in one.
+    """
+
+    at: str
+    given: bool
+    absent: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
 class Wrapper:
     """What the ``ForCausalLM`` class does around its base model.
 
@@ -83,6 +102,9 @@ class Wrapper:
         tokens_first: hidden states are ``[tokens, 1, size]``.
         bare: the base model gives the hidden states themselves, and not something that holds them.
         parts: how many values the plain tuple has that the base model gives, hidden states first; 0 if it is none.
+        ids: what the base model calls its token ids.
+        constants: names and literals of plain values that the wrapper hands to the base model.
+        ending: where a base model ends that makes logits itself. Then ``base`` may be empty: it is the whole model.
     """
 
     base: str
@@ -95,6 +117,9 @@ class Wrapper:
     limit: int = 0
     tokens_first: bool = False
     parts: int = 0
+    ids: str = "input_ids"
+    constants: tuple[tuple[str, str], ...] = ()
+    ending: Ending | None = None
 
 
 @dataclass(frozen=True)

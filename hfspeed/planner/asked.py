@@ -18,6 +18,7 @@ from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.study import Study, prompt
 from hfspeed.planner.witness import distance
+from hfspeed.reference.asking import scores
 from hfspeed.refusal import Reason, Refusal
 
 TOKENS = 12
@@ -133,7 +134,7 @@ def _continued(model: nn.Module, given: dict[str, Any]) -> torch.Tensor:
 
 
 def _logits(out: Any) -> torch.Tensor:
-    found = out.logits if hasattr(out, "logits") else out[0]
+    found = scores(out)
     assert isinstance(found, torch.Tensor)
     return found
 

@@ -15,6 +15,7 @@ from hfspeed.planner.forwards import forwards
 from hfspeed.planner.leaves import Splits, ends, kept
 from hfspeed.planner.readers import hooked, measured, owners_read, stay
 from hfspeed.planner.work import Draft
+from hfspeed.planner.wrapper import hidden_of
 
 
 def assembled(work: Draft, splits: Splits, whole: frozenset[str]) -> Plan:
@@ -52,11 +53,11 @@ def _plan(work: Draft, alike: Alike) -> Plan:
     ops = tuple(sorted(work.ops, key=lambda op: order.get(op.path, order.get(op.path.rpartition(".")[0], 0))))
     weights, ties = destinations(model, ops)
     base: nn.Module = model.get_submodule(work.wrapper.base)
-    output = work.study.recording.calls[work.wrapper.base].output
+    output = hidden_of(model, work.study.recording)
     return Plan(
         architecture=type(model).__name__,
         module=type(model).__module__,
-        size=int(output[0].shape[-1]),
+        size=int(output.shape[-1]),
         ops=ops,
         weights=weights,
         ties=ties,

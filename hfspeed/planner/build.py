@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from hfspeed.errors import SubjectError
 from hfspeed.pattern.span import EVERYTHING, Span
 from hfspeed.planner.blame import line_of
+from hfspeed.planner.ends import settle_ends
 from hfspeed.planner.filled import real_buffers, settle
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told, where
 from hfspeed.planner.plan_forms import demand_plans
@@ -62,10 +63,10 @@ def build(
         ) from error
     if buffers:
         settle(model)
-    if model.get_output_embeddings() is None:
+    if not settle_ends(model):
         raise SubjectError(
             f"{inspect.getfile(model_class)}: {model_class.__name__} has no output projection "
-            "(get_output_embeddings() is None); hfspeed plans causal language models"
+            "(get_output_embeddings() is None, and no table of tokens is found); hfspeed plans causal language models"
         )
     return model.eval().requires_grad_(False)
 

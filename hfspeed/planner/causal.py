@@ -23,6 +23,7 @@ from hfspeed.planner.shrink import shrink
 from hfspeed.planner.study import Study, prompt, study
 from hfspeed.planner.verdicts import Verdicts
 from hfspeed.planner.witness import distance
+from hfspeed.reference.asking import scores
 
 TOKENS = 12
 LIKELY = "is_decoder"
@@ -89,5 +90,5 @@ def _sees(model: Any, attention: str) -> bool:
     other = given | {"input_ids": given["input_ids"].clone()}
     other["input_ids"][:, -1] += 1
     with torch.no_grad():
-        one, two = (model(**ask).logits[:, : TOKENS - 1] for ask in (given, other))
+        one, two = (scores(model(**ask))[:, : TOKENS - 1] for ask in (given, other))
     return not distance(one, two) <= 1e-9

@@ -18,6 +18,7 @@ from hfspeed.planner.mismatch import BOUNDS, Mismatch, apart, arithmetic, many, 
 from hfspeed.planner.starts import skipped
 from hfspeed.planner.witness import Row, Witness, compare, distance
 from hfspeed.reference import run
+from hfspeed.reference.asking import asked, scores
 from hfspeed.reference.build import build
 from hfspeed.reference.ranks import Group, Ranks
 from hfspeed.refusal import Reason, Refusal
@@ -80,15 +81,22 @@ class Contest:
         avoided = skipped(self.model) if self.plan.wrapper.first_position else ()
         self.prompts = prompts(self.plan, avoided=avoided)
         base: list[torch.Tensor] = []
-        hook = self.model.get_submodule(self.plan.wrapper.base).register_forward_hook(
-            lambda _module, _args, output: base.append(run.turned(self.plan, run.first(output)))
-        )
+        hook = run.watched(self.plan, self.model, base)
         with arithmetic(self.dtype), self.witness.watch(self.model), running("the author's model", self.witness):
             for prompt in self.prompts:
-                out = self.model(input_ids=prompt[None], use_cache=False)
-                self.logits.append(out.logits if hasattr(out, "logits") else out[0])
+                self.logits.append(scores(self.model(**asked(self.model, prompt[None]))))
         hook.remove()
         self.hidden = base
+        with arithmetic(self.dtype), running("the author's model", self.witness):
+            self.logits = [self._all(*pair) for pair in zip(self.prompts, self.logits, strict=True)]
+
+    def _all(self, prompt: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """``[1, tokens, vocab]``: an author who gives those of the last token alone is asked for each in turn."""
+        if logits.ndim == 3 and logits.shape[1] == len(prompt):
+            return logits
+        starts = [prompt[None, : count + 1] for count in range(len(prompt))]
+        last = [scores(copy.deepcopy(self.fresh)(**asked(self.model, start))) for start in starts]
+        return torch.stack([one.reshape(-1, one.shape[-1])[-1] for one in last])[None]
 
     def wrapper(self) -> None:
         """The wrapper alone gives the same logits, of all tokens, of each single one, and of many at once."""

@@ -36,14 +36,19 @@ def disagreements(model: Any, plan: Plan) -> tuple[Refusal, ...]:
         for path, _ in given:
             names.setdefault(generic(path), []).append(path)  # layers by the hundred differ in their number alone
     for pattern, style in declared.items():
-        paths = _named(f"{base}.{pattern}", modules)
+        paths = _named(below(base, pattern), modules)
         linear = [path for path in paths if shape_of(model.get_submodule(path))]
-        paths += _named(f"{base}.{pattern}", single)
+        paths += _named(below(base, pattern), single)
         told = _difference(pattern, str(style), paths, [(p, ours.get(p)) for p in linear])
         if told:
             module = paths[0] if paths else base
             found.append(Refusal("declared plan", Reason.PLAN_DISAGREES, told, module))
     return tuple(found)
+
+
+def below(base: str, name: str) -> str:
+    """The path of what lies at ``name`` in the module at ``base``."""
+    return f"{base}.{name}" if base else name
 
 
 def unmatched(base: nn.Module, names: Iterable[str]) -> list[str]:

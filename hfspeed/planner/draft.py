@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
 from hfspeed.axes import pipeline
+from hfspeed.errors import RefusedError
 from hfspeed.fusions.bare import BareMatrix
 from hfspeed.graph.linear import changed, shape_of
 from hfspeed.graph.nodes import linears
 from hfspeed.graph.record import Call
 from hfspeed.graph.stateful import is_stateful
 from hfspeed.pattern.bare import is_product
+from hfspeed.pattern.edit import outside
 from hfspeed.pattern.expert_list import NOTE, listed
 from hfspeed.pattern.fusion import apply
 from hfspeed.pattern.one_way import one_way
@@ -22,6 +25,8 @@ from hfspeed.plan import Plan
 from hfspeed.plan.paths import below
 from hfspeed.planner import rewrites
 from hfspeed.planner.assemble import assembled
+from hfspeed.planner.ending import NOTE as ENDING
+from hfspeed.planner.ends import table_of
 from hfspeed.planner.forwards import by_hand
 from hfspeed.planner.leaves import Splits, as_written
 from hfspeed.planner.mixing import history
@@ -31,7 +36,7 @@ from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.switches import active
 from hfspeed.planner.verdicts import Verdicts, key
 from hfspeed.planner.work import Draft
-from hfspeed.planner.wrapper import name_of, wrapper
+from hfspeed.planner.wrapper import name_of, whereabouts, wrapper
 from hfspeed.refusal import Reason, Refusal, Refused
 
 
@@ -56,11 +61,12 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
     rewrites.masks(work)
     rewrites.positions(work)
     _stages(work)
+    _ending(work)
     return assembled(work, splits, whole), work
 
 
 def _replacements(work: Draft) -> None:
-    table = work.study.model.get_input_embeddings()
+    table = table_of(work.study.model)
     for call in work.calls():
         own = call.module is table or changed(call.module)
         for replacement in () if own else active().replacements:
@@ -140,7 +146,7 @@ def _recurrences(work: Draft) -> None:
 def _fusions(work: Draft, splits: Splits) -> None:
     fusions, split = active().fusions, below(splits.columns)
     read = below(read_by_others(work.calls()))
-    outer = {work.wrapper.head, name_of(work.study.model, work.study.model.get_input_embeddings())}
+    outer = {work.wrapper.head, name_of(work.study.model, table_of(work.study.model))}
     taken_over = {op.path for op in work.ops} | splits.gathered.keys() | outer
     for call in work.calls():
         if not _alike(call, work.study.recording.again.get(call.path, ())):
@@ -186,7 +192,7 @@ def _stages(work: Draft) -> None:
     try:
         decoder, layers = pipeline.layer_list(recording)
         site = work.sites.setdefault(decoder, Site(recording.calls[decoder]))
-        embed = work.study.model.get_input_embeddings()
+        embed = table_of(work.study.model)
         table = next(n for n, m in work.study.model.named_modules() if m is embed)
         stages, changes = pipeline.cut(recording, site, layers, table, work.wrapper.base)
     except Refused as no:
@@ -196,3 +202,16 @@ def _stages(work: Draft) -> None:
     site.notes.append(pipeline.note())
     site.promised += ["hands_on"] if decoder == work.wrapper.base else []
     work.stages = stages
+
+
+def _ending(work: Draft) -> None:
+    """A base model that makes logits as well ends where hidden states stand."""
+    path, found = whereabouts(work.study.model, work.study.recording)
+    if found is None:
+        return
+    site = work.sites.setdefault(path, Site(work.study.recording.calls[path]))
+    inside = {id(node) for node in ast.walk(found.expression)}
+    if any(id(change.node) in inside for change in site.changes):
+        raise RefusedError(type(work.study.model).__name__, (found.tangled(),))
+    site.changes = [*outside(site.changes, found.changes), *found.changes]
+    site.notes.append(ENDING)

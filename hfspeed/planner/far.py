@@ -15,6 +15,7 @@ from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.study import TOKENS, Study, prompt
 from hfspeed.planner.witness import distance
+from hfspeed.reference.asking import scores
 from hfspeed.refusal import Place, Reason, Refusal
 
 NEAR = 5
@@ -83,7 +84,7 @@ def _run(
     small: Study, given: dict[str, Any], by: int, left: frozenset[Any], only: Place | None = None
 ) -> tuple[torch.Tensor, list[Place]]:
     with _Later(by, left, only) as later:
-        logits: torch.Tensor = copy.deepcopy(small.fresh)(**given).logits
+        logits: torch.Tensor = scores(copy.deepcopy(small.fresh)(**given))
     return logits, later.places
 
 

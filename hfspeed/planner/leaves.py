@@ -16,6 +16,7 @@ from hfspeed.pattern.probe import CannotProbe, row_scale
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Column, Embed, Head, Keep, Op, Row, Whole
 from hfspeed.plan.segments import Segment
+from hfspeed.planner.ends import table_of
 from hfspeed.planner.wrapper import name_of
 from hfspeed.refusal import Reason, Refusal
 
@@ -32,14 +33,14 @@ class Splits:
 
 def ends(model: Any, twin: Any, head: str, read: Collection[str] = ()) -> Iterator[Op]:
     """The token table and the output projection; as the author made them where their weights are ``read`` elsewhere."""
-    embed = name_of(model, model.get_input_embeddings())
-    table, projection = model.get_input_embeddings(), model.get_submodule(head)
+    embed = name_of(model, table_of(model))
+    table, projection = table_of(model), model.get_submodule(head)
     vocab, size = (int(n) for n in table.weight.shape)
     read = {*read, *(path for path, one in ((embed, table), (head, projection)) if changed(one))}
     if getattr(projection, "weight", None) is table.weight and {embed, head} & read:
         read = {embed, head}  # they are one
     try:
-        scale = row_scale(twin.get_input_embeddings(), vocab)
+        scale = row_scale(table_of(twin), vocab)
     except CannotProbe:
         scale = None
     bounded = getattr(table, "max_norm", None) is not None  # rows are made shorter when they are looked up

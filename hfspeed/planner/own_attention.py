@@ -15,6 +15,7 @@ from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.study import Study, prompt
 from hfspeed.planner.witness import distance
+from hfspeed.reference.asking import scores
 from hfspeed.refusal import Reason, Refusal, Refused
 
 USUAL = "sdpa"
@@ -33,13 +34,13 @@ def differs(small: Study) -> Refusal | None:
     if no := _unreached(small):
         return no
     with torch.no_grad():
-        ours = small.model(**prompt(small.model, TOKENS)).logits
+        ours = scores(small.model(**prompt(small.model, TOKENS)))
         if by_name := _by_name(small, ours):
             return by_name
         for dtype in (torch.float64, torch.float32, torch.bfloat16):
             model = in_dtype(own(small), dtype)
             try:
-                theirs = model(**prompt(model, TOKENS)).logits
+                theirs = scores(model(**prompt(model, TOKENS)))
             except AUTHOR_ERRORS:
                 continue  # it has no eager attention to compare with
             coarse = dtype is torch.bfloat16
@@ -86,7 +87,7 @@ def _by_name(small: Study, ours: torch.Tensor) -> Refusal | None:
     model = own(small)
     try:
         with attending(model, USUAL):
-            theirs = model(**prompt(model, TOKENS)).logits
+            theirs = scores(model(**prompt(model, TOKENS)))
     except AUTHOR_ERRORS:
         return None
     if (apart := distance(ours, theirs)) <= BOUND:

@@ -24,6 +24,7 @@ from hfspeed.planner.study import TOKENS, TRIED, Study, prompt
 from hfspeed.planner.tables import tables
 from hfspeed.planner.ways import line, other_ways
 from hfspeed.planner.witness import distance
+from hfspeed.reference.asking import scores
 from hfspeed.refusal import Reason, Refusal
 
 LONG = 1 << 17
@@ -167,7 +168,7 @@ def _first_are_equal(small: Study, longest: int) -> bool:
         model = copy.deepcopy(small.fresh)  # what a long row leaves behind stays there
         with torch.no_grad(), exact:
             outs = [model(**prompt(model, tokens)) for tokens in (TOKENS, longest, TOKENS)]
-        first, longer, again = ((out.logits if hasattr(out, "logits") else out[0])[:, :TOKENS] for out in outs)
+        first, longer, again = (scores(out)[:, :TOKENS] for out in outs)
         if distance(again, longer) <= BOUNDS[torch.float64] and distance(first, longer) <= BOUND:
             return True
     return False

@@ -27,9 +27,9 @@ def stage_plan(full: Study, plan: Plan) -> tuple[dict[str, Stage], tuple[Refusal
     if EMBEDDED not in taken:
         why = f"the base model takes no `{EMBEDDED}`, in which a later stage is given what the one before made"
         return {}, (Refusal("pp plan", Reason.NO_DECODER_LAYERS, why, base),)
-    if not stages.layers.startswith(f"{base}."):
+    if base and not stages.layers.startswith(f"{base}."):
         return {}, (Refusal("pp plan", Reason.NO_DECODER_LAYERS, "the layers lie outside the base model", base),)
-    start = len(base) + 1
+    start = len(base) + 1 if base else 0
     before, after = _around(full, plan)
     carried = stages.carried
     layer = full.recording.calls[f"{stages.layers}.0"]

@@ -10,6 +10,7 @@ from torch import nn
 
 from hfspeed.graph.exact import Exact
 from hfspeed.graph.record import Call, record
+from hfspeed.planner.ends import table_of
 from hfspeed.planner.study import TOKENS, Study, prompt
 
 
@@ -22,7 +23,7 @@ def first_position(study: Study) -> int | None:
     if "position_ids" not in prompt(study.model, TOKENS):
         return 0
     given = {name: value for name, value in prompt(study.model, TOKENS).items() if name != "position_ids"}
-    ids = (torch.arange(TOKENS)[None] * 7 + 3) % int(study.model.get_input_embeddings().weight.shape[0])
+    ids = (torch.arange(TOKENS)[None] * 7 + 3) % int(table_of(study.model).weight.shape[0])
     values = {} if study.real else {given["input_ids"]: ids}
     with Exact() if study.real else nullcontext():
         without = record(study.model, given, values=values, shut=study.shut)

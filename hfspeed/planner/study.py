@@ -30,11 +30,13 @@ from hfspeed.pattern.masks import shed, unread_masks
 from hfspeed.pattern.span import Span
 from hfspeed.planner.blame import line_of, unrun
 from hfspeed.planner.build import build, mark, randomise
+from hfspeed.planner.ends import table_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.reads import blind, steady
 from hfspeed.planner.sizes import context, longest
-from hfspeed.planner.wrapper import base_of
+from hfspeed.planner.wrapper import base_of, takes_positions
+from hfspeed.reference.asking import ids_name
 from hfspeed.refusal import Place, Reason, Refusal, Refused
 
 TOKENS = 9
@@ -198,7 +200,7 @@ def _count(found: Study) -> None:
     """A base model that takes no positions may count them itself, and modules below any may."""
     forget_unread(found.recording)
     base = base_of(found.model, found.recording)
-    given = "position_ids" in inspect.signature(found.model.get_submodule(base).forward).parameters
+    given = takes_positions(found.model, found.recording, base)
     try:
         found.positions = counted(found.recording, base, TOKENS, inside=given)
     except Refused as no:
@@ -209,11 +211,11 @@ def _run(found: Study, start: int, tokens: int = TOKENS, guess: bool | None = No
     """A recorded prompt with positions from ``start``; with a ``guess``, that answers questions about token ids."""
     model, real = found.model, found.real
     given = prompt(model, tokens)
-    rows = int(model.get_input_embeddings().weight.shape[0])
+    rows = int(table_of(model).weight.shape[0])
     positions = torch.arange(tokens)[None]
-    known = {"input_ids": (positions * 7 + 3) % rows, "position_ids": positions + start}
+    known = {ids_name(model): (positions * 7 + 3) % rows, "position_ids": positions + start}
     if guess is not None:
-        del known["input_ids"]
+        del known[ids_name(model)]
     values = {} if real else {given[n]: v for n, v in known.items() if n in given}
     values |= {} if real else {**dict(left_behind(model, found.recording)), **dict(_made(model, found.twin))}
     with Exact() if real else nullcontext():
@@ -271,10 +273,10 @@ def _again(found: Study, tokens: int, paths: Collection[str], look: Callable[[Ca
 
 def prompt(model: nn.Module, tokens: int) -> dict[str, Any]:
     """Arguments of one prompt of ``tokens`` tokens, as far as the author's forward takes them."""
-    table = model.get_input_embeddings().weight  # type: ignore[operator]
+    table = table_of(model).weight
     positions = torch.arange(tokens, device=table.device)[None]
     wanted = {
-        "input_ids": (positions * 7 + 3) % table.shape[0],
+        ids_name(model): (positions * 7 + 3) % table.shape[0],
         "position_ids": positions,
         "use_cache": False,
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from hfspeed.pattern.table import called, named
 from hfspeed.plan import Positions
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.study import TOKENS, Study
-from hfspeed.planner.wrapper import base_of
+from hfspeed.planner.wrapper import base_of, takes_positions
 from hfspeed.refusal import Refused
 
 FEW: Final = 12
@@ -47,9 +46,8 @@ def rowwise(study: Study) -> dict[str, list[Change]]:
     """Changes that hand positions to whoever takes first rows of a table; none where that cannot be done."""
     if study.rowwise is None:
         base = base_of(study.model, study.recording)
-        given = inspect.signature(study.model.get_submodule(base).forward).parameters
         study.rowwise = {}
-        if "position_ids" not in given:
+        if not takes_positions(study.model, study.recording, base):
             with contextlib.suppress(Refused):
                 study.rowwise = counted(study.recording, base, TOKENS, [op.path for op in tables(study)])
     return study.rowwise

@@ -18,11 +18,13 @@ from hfspeed.graph.tensors import pairs, tensors
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, Experts, History, Plan, Recurrence
 from hfspeed.plan.paths import within
+from hfspeed.planner.ends import table_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.noticed import noticed
 from hfspeed.planner.study import TOKENS, Study, prompt
 from hfspeed.planner.ways import line
+from hfspeed.reference.asking import ids_name
 from hfspeed.refusal import Reason, Refusal
 
 REDUCES: Final = frozenset({
@@ -189,9 +191,10 @@ def _asked(model: Any, changed: int | None) -> dict[str, Any]:
     """A prompt, with another token at one place."""
     given = prompt(model, TOKENS)
     if changed is not None:
-        rows = int(model.get_input_embeddings().weight.shape[0])
-        given["input_ids"] = given["input_ids"].clone()
-        given["input_ids"][0, changed] = (given["input_ids"][0, changed] + 1) % rows
+        rows = int(table_of(model).weight.shape[0])
+        name = ids_name(model)
+        given[name] = given[name].clone()
+        given[name][0, changed] = (given[name][0, changed] + 1) % rows
     return given
 
 

@@ -14,7 +14,9 @@ from hfspeed.errors import SubjectError
 from hfspeed.graph.record import record
 from hfspeed.planner.blame import line_of
 from hfspeed.planner.build import build, size_of
+from hfspeed.planner.ends import table_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
+from hfspeed.reference.asking import ids_name
 from hfspeed.refusal import Place
 
 TOKENS = 100
@@ -58,7 +60,7 @@ def attempt(
         model = built if built is not None else build(model_class, config, device=device, interface=interface)
     except SubjectError as error:
         return Outcome(0, 0, error=str(error), place=error.place)
-    vocabulary = model.get_input_embeddings().weight.shape[0]
+    vocabulary = table_of(model).weight.shape[0]
     outcome = Outcome(size_of(model), depth_of(model), vocabulary)
     if not run:
         return outcome
@@ -75,9 +77,9 @@ def attempt(
 
 def inputs(model: Any, device: str, last: bool = False) -> dict[str, Any]:
     """The arguments of a plain prompt, those that the author's forward takes; with ``last`` it has the last token."""
-    vocab = model.get_input_embeddings().weight.shape[0]
+    vocab = table_of(model).weight.shape[0]
     positions = torch.arange(TOKENS, device=device)[None]
-    wanted = {"input_ids": (positions - int(last)) % vocab, "position_ids": positions, "use_cache": False}
+    wanted = {ids_name(model): (positions - int(last)) % vocab, "position_ids": positions, "use_cache": False}
     taken = inspect.signature(model.forward).parameters
     if any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in taken.values()):
         return wanted

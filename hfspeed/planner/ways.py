@@ -31,7 +31,7 @@ def other_ways(full: Recording, small: Recording, *, layers: bool = True) -> tup
         own = known.get(kind(call.cls), set())
         loops = layers and any(isinstance(one, nn.ModuleList) for one in call.module.children())
         words = {word for word, *_ in own} if loops else set()
-        missing = [n for n in call.graph.nodes if _step(n) not in own and _word(n) not in LAYOUT | words]
+        missing = [n for n in call.graph.nodes if _step(n) not in own and not _idle(n, LAYOUT | words)]
         if missing and kind(call.cls) not in found:
             told = ", ".join(f"`{word}`" for word in sorted({_word(node) for node in missing})[:4])
             text = f"at full size `{call.cls.__name__}` runs {told}, which no small model that was proven runs"
@@ -39,6 +39,14 @@ def other_ways(full: Recording, small: Recording, *, layers: bool = True) -> tup
             place = next((at for node in missing if (at := line(node))), None) or place_of(call)
             found[kind(call.cls)] = Refusal("proof", Reason.CANNOT_RUN, text, path, place, help=help_)
     return tuple(found.values())
+
+
+def _idle(node: fx.Node, words: set[str]) -> bool:
+    """Whether it need not be seen elsewhere: it is one of ``words``, or a cast to what its value is already."""
+    if function_name(node) == "to" and node.all_input_nodes:
+        one, other = (getattr(n.meta.get("value"), "dtype", None) for n in (node, node.all_input_nodes[0]))
+        return one is other is not None or "to" in words
+    return _word(node) in words
 
 
 def kind(cls: type) -> Any:

@@ -46,5 +46,5 @@ class Draft:
         """The calls inside the base model."""
         base = self.wrapper.base
         for path, call in self.study.recording.calls.items():
-            if path == base or path.startswith(f"{base}."):
+            if path == base or not base or path.startswith(f"{base}."):
                 yield call

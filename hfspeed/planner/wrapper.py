@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx, nn
 from transformers.utils import ModelOutput
 
+from hfspeed.axes.pipeline import layer_list
 from hfspeed.errors import SubjectError
 from hfspeed.graph.nodes import function_name
 from hfspeed.graph.positions import forward_code
@@ -17,9 +19,11 @@ from hfspeed.graph.record import Call, Recording
 from hfspeed.graph.tensors import tensors
 from hfspeed.pattern.first_rows import NAME
 from hfspeed.plan import Wrapper
-from hfspeed.refusal import Place
-
-_PASSED = ("input_ids", "position_ids", "inputs_embeds")
+from hfspeed.plan.keywords import FALSE, HARMLESS
+from hfspeed.planner.ending import Found, ending
+from hfspeed.planner.ends import projection_of, table_of
+from hfspeed.reference.asking import ids_name
+from hfspeed.refusal import Place, Refused
 
 
 def wrapper(
@@ -44,29 +48,105 @@ def wrapper(
     Raises:
         SubjectError: it calls no base model as a whole, or has no output projection.
     """
-    base = base_of(model, recording)
-    parameters = inspect.signature(model.get_submodule(base).forward).parameters
-    head = name_of(model, model.get_output_embeddings())
-    keywords = tuple(name for name in _PASSED if name in parameters)
-    keywords += (NAME,) if counted else ()
-    call = recording.calls[base]
-    bare = _is_bare(model, call, model.get_submodule(head))
-    shape, given = (next(tensors(value)).shape for value in (call.output, (call.args, call.kwargs)))
+    base, end = whereabouts(model, recording)
+    head, call = name_of(model, projection_of(model)), recording.calls[base]
+    hidden = hidden_of(model, recording)
+    shape, given = hidden.shape, next(tensors((call.args, call.kwargs))).shape
     turned = len(shape) > 2 and len(given) > 1 and shape[:2] == (given[1], given[0]) and given[0] != given[1]
-    after = _after(recording.calls[""].graph, head)
-    parts = len(call.output) if type(call.output) is tuple else 0  # which the wrapper may unpack
-    return Wrapper(base, keywords, head, after, interface, first_position, bare, limit, turned, parts)
+    parts = len(call.output) if type(call.output) is tuple and end is None else 0  # which the wrapper may unpack
+    found = Wrapper(
+        base,
+        _keywords(model, recording, base) + ((NAME,) if counted else ()),
+        head,
+        _after(recording.calls[base if end is not None else ""].graph, head),
+        interface,
+        first_position,
+        isinstance(call.output, torch.Tensor) and end is None,
+        limit,
+        turned,
+        parts,
+    )
+    constants = tuple(_constants(call)) if base else ()
+    return replace(found, ids=ids_name(call.module), constants=constants, ending=end.ending if end is not None else None)
 
 
-def _is_bare(model: Any, call: Call, head: nn.Module) -> bool:
-    """Whether a base model gave the hidden states themselves; what holds none cannot be served."""
+def hidden_of(model: Any, recording: Recording) -> torch.Tensor:
+    """The hidden states of a recorded run."""
+    base, end = whereabouts(model, recording)
+    found = next(tensors(recording.calls[base].output)) if end is None else end.hidden.meta["value"]
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
+def _constants(call: Call) -> Iterator[tuple[str, str]]:
+    """Plain values that the wrapper hands to its base model, other than those that it would take by itself."""
+    taken: Any = inspect.signature(call.module.forward)
+    try:
+        given = taken.bind(*call.args, **call.kwargs).arguments
+    except TypeError:
+        return
+    for name, value in given.items():
+        entry = taken.parameters[name]
+        needed = entry.default is inspect.Parameter.empty
+        plain = type(value) in {bool, int, float, str} or (value is None and needed)
+        if plain and name not in HARMLESS | FALSE and (needed or value != entry.default):
+            yield name, repr(value)
+
+
+def _keywords(model: Any, recording: Recording, base: str) -> tuple[str, ...]:
+    """The names that the base model takes from us."""
+    parameters = inspect.signature(model.get_submodule(base).forward).parameters
+    passed = (ids_name(model.get_submodule(base)), "position_ids", "inputs_embeds")
+    told = takes_positions(model, recording, base)
+    return tuple(name for name in passed if name in parameters and (told or name != "position_ids"))
+
+
+def takes_positions(model: Any, recording: Recording, base: str) -> bool:
+    """Whether a base model is told positions, and does anything with them where they are given."""
+    if "position_ids" not in inspect.signature(model.get_submodule(base).forward).parameters:
+        return False
+    given = [n for n in recording.calls[base].graph.nodes if n.meta.get("argument") == "position_ids"]
+    return not given or any(node.users for node in given)
+
+
+def whereabouts(model: Any, recording: Recording) -> tuple[str, Found | None]:
+    """The path of the base model; and where it ends, if it goes on to make logits.
+
+    Raises:
+        SubjectError: there is none, or what it returns is neither hidden states nor logits that are understood.
+    """
+    try:
+        base = _called_whole(model, recording)
+        if not _looped_outside(recording, base):
+            _demand_hidden(model, recording.calls[base])
+            return base, None
+    except SubjectError as no:
+        try:
+            found = ending(model, recording)
+        except SubjectError as why:
+            raise no from why
+    else:
+        found = ending(model, recording)
+    return found.base, found
+
+
+def _looped_outside(recording: Recording, base: str) -> bool:
+    """Whether the decoder's layers lie beside what makes hidden states of tokens, which is then a larger table."""
+    try:
+        _, layers = layer_list(recording)
+    except Refused:
+        return False
+    return not layers.startswith(f"{base}.")
+
+
+def _demand_hidden(model: Any, call: Call) -> None:
+    """A base model gives hidden states, alone or as the first of something."""
     output = call.output
-    bare = isinstance(output, torch.Tensor)
-    first = output if bare else None
+    first = output if isinstance(output, torch.Tensor) else None
     if isinstance(output, (tuple, ModelOutput)) and len(output):
         first = output[0]
-    if isinstance(first, torch.Tensor) and not _is_scores(first, head):
-        return bare
+    if isinstance(first, torch.Tensor) and not _is_scores(first, projection_of(model)):
+        return
     place = _forward_of(call.module)
     raise SubjectError(
         f"{place}: `{call.path}`, which {type(model).__name__} calls, gives a {type(output).__name__} "
@@ -85,6 +165,11 @@ def _is_scores(found: torch.Tensor, head: nn.Module) -> bool:
 
 
 def base_of(model: Any, recording: Recording) -> str:
+    """The module that turns tokens into hidden states, wherever it goes on to; see `whereabouts`."""
+    return whereabouts(model, recording)[0]
+
+
+def _called_whole(model: Any, recording: Recording) -> str:
     """The module that turns tokens into hidden states: the one call of the wrapper with the token table in it.
 
     Usually that is the attribute named by ``base_model_prefix``; but some wrappers call a decoder that lies deeper.
@@ -96,7 +181,7 @@ def base_of(model: Any, recording: Recording) -> str:
     called = [str(node.target) for node in recording.calls[""].graph.nodes if node.op == "call_module"]
     if called.count(prefix) == 1:
         return str(prefix)
-    table = model.get_input_embeddings()
+    table = table_of(model)
     whole = [path for path in dict.fromkeys(called) if any(m is table for m in _below(model, path))]
     if len(whole) == 1 and called.count(whole[0]) == 1:
         return whole[0]

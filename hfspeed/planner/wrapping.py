@@ -32,6 +32,8 @@ def blamed_line(small: Study, plan: Plan) -> Refusal | None:
 
     ``None`` where nothing of the kind is seen.
     """
+    if plan.wrapper.ending is not None:
+        return None
     root = small.recording.calls[""]
     if (node := _ids(root)) is not None:
         text = f"`{_name(node)}` of the wrapper reads the token ids, which are not known where logits are made"

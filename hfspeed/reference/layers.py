@@ -221,10 +221,20 @@ class Absent(nn.Module):
             if name not in own:
                 setattr(self, name, value)
         self.tuple_output, self.rest = tuple_output, rest
+        weight = module._parameters.get("weight")
+        self.table = None if weight is None or weight.ndim != 2 else weight.data[:1]
+        self.stands_for = (module,)  # in a tuple, so that it is no child
+
+    def __getattr__(self, name: str) -> Any:
+        """A child of the module that it stands for is elsewhere too, but a decoder may ask what it is."""
+        child = self.__dict__["stands_for"][0]._modules.get(name) if "stands_for" in self.__dict__ else None
+        return super().__getattr__(name) if child is None else Absent(child)
 
     def forward(self, *args: Any, **keywords: Any) -> Any:
         """The first argument, in a tuple where a layer gives one."""
         value = args[0] if args else next(iter(keywords.values()))
+        if self.table is not None and isinstance(value, torch.Tensor) and not value.is_floating_point():
+            value = self.table.new_zeros(*value.shape, self.table.shape[-1])  # of token ids, rows of a table
         return (value, *[None] * self.rest) if self.tuple_output else value
 
 

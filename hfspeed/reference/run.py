@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ import torch
 from torch import nn
 
 from hfspeed.plan import Plan, Wrapper
+from hfspeed.reference.asking import asked, scores
+from hfspeed.reference.ending import Tail
 
 
 def hidden(
@@ -33,20 +36,35 @@ def hidden(
         ``[1, tokens, size]``: hidden states, or what the next stage takes.
     """
     positions = positions + plan.wrapper.first_position
+    base = built.get_submodule(plan.wrapper.base)
     offered: dict[str, Any] = {"position_ids": positions, "token_positions": positions}
     if carried is None:
-        offered["input_ids"] = tokens
+        offered[plan.wrapper.ids] = tokens
     else:
         # The embedding lives elsewhere; the decoder replaces this by what is carried.
-        offered["inputs_embeds"] = carried
-    given = {name: value for name, value in offered.items() if name in plan.wrapper.keywords}
+        offered |= unread(plan, base, {"inputs_embeds": carried}, tokens)
+    given = {name: value for name, value in offered.items() if name in {*plan.wrapper.keywords, plan.wrapper.ids}}
+    given |= constants(plan)
     if carried is not None:
         given["intermediate"] = turned(plan, carried)
-    base = built.get_submodule(plan.wrapper.base)
     taken = inspect.signature(base.forward).parameters.values()
     if any(entry.name == "use_cache" or entry.kind is inspect.Parameter.VAR_KEYWORD for entry in taken):
         given["use_cache"] = False
     return turned(plan, first(base(**given)))
+
+
+def constants(plan: Plan) -> dict[str, Any]:
+    """What is always said to the base model, because the wrapper says it."""
+    return {name: ast.literal_eval(value) for name, value in plan.wrapper.constants}
+
+
+def unread(plan: Plan, base: nn.Module, embedded: dict[str, Any], tokens: torch.Tensor) -> dict[str, Any]:
+    """What a base model on a later stage is called with, though it reads none of it: embeddings, or token ids."""
+    ids = plan.wrapper.ids
+    needed = inspect.signature(base.forward).parameters[ids].default is inspect.Parameter.empty
+    if "inputs_embeds" not in plan.wrapper.keywords:
+        return {ids: torch.zeros_like(tokens)}
+    return embedded | ({ids: None} if needed else {})
 
 
 def turned(plan: Plan, hidden: torch.Tensor) -> torch.Tensor:
@@ -59,11 +77,10 @@ def logits(plan: Plan, model: nn.Module, given: torch.Tensor) -> torch.Tensor:
 
     The base model is replaced by one that returns what it is given, for the time of the call.
     """
+    if plan.wrapper.ending is not None:
+        return Tail(model, plan)(given[0])[None]
     with stands_in(plan, model, given):
-        out = model(input_ids=None, use_cache=False)
-    found = out.logits if hasattr(out, "logits") else out[0]
-    assert isinstance(found, torch.Tensor)
-    return found
+        return scores(model(**asked(model, None)))
 
 
 @contextmanager
@@ -77,6 +94,15 @@ def stands_in(plan: Plan, model: nn.Module, given: torch.Tensor) -> Iterator[Non
         yield
     finally:
         holder._modules[name] = base
+
+
+def watched(plan: Plan, model: nn.Module, found: list[torch.Tensor]) -> Any:
+    """Add the author's hidden states, ``[1, tokens, size]``, of each run to ``found``, until the hook is removed."""
+    end = plan.wrapper.ending
+    module = model.get_submodule(plan.wrapper.base if end is None else end.at)
+    if end is not None and end.given:
+        return module.register_forward_pre_hook(lambda _module, args: found.append(turned(plan, first(args))))
+    return module.register_forward_hook(lambda _module, _args, output: found.append(turned(plan, first(output))))
 
 
 def first(output: Any) -> torch.Tensor:

@@ -11,20 +11,8 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from hfspeed.plan import Plan
-
-
-class StandsFor(nn.Module):
-    """Takes the place of a module; attributes that it does not have are that module's."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.stands_for = (module,)  # in a tuple, so that it is no child
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(self.__dict__["stands_for"][0], name)
+from hfspeed.reference.asking import asked, scores
+from hfspeed.reference.ending import StandsFor, Tail, put
 
 
 class Given(StandsFor):
@@ -71,45 +59,47 @@ class Logits:
     """
 
     def __init__(self, root: nn.Module, plan: Plan, project: Callable[[torch.Tensor], torch.Tensor] | None) -> None:
+        self.tail = Tail(root, plan) if plan.wrapper.ending is not None else None
+        if self.tail is not None:
+            self._projected(root, plan, self.tail, project)
+            return
         self.given = Given(root.get_submodule(plan.wrapper.base))
         self.given.bare, self.given.parts = plan.wrapper.bare, plan.wrapper.parts
         self.across = 1 if plan.wrapper.tokens_first else 0
         self.wrapper = copy.copy(root)
         self.wrapper._modules = dict(root._modules)
         base, head = plan.wrapper.base, plan.wrapper.head
-        _put(self.wrapper, base, self.given)
+        put(self.wrapper, base, self.given)
         if project is None:  # a projection of the author's own making
             return
         if head.startswith(f"{base}."):  # the wrapper takes it from there
             head = head.removeprefix(f"{base}.")
             first = head.partition(".")[0]
             self.given._modules[first] = root.get_submodule(f"{base}.{first}")
-            _put(self.given, head, Projection(root.get_submodule(plan.wrapper.head), project))
+            put(self.given, head, Projection(root.get_submodule(plan.wrapper.head), project))
         else:
-            _put(self.wrapper, head, Projection(root.get_submodule(plan.wrapper.head), project))
+            put(self.wrapper, head, Projection(root.get_submodule(plan.wrapper.head), project))
+
+    @staticmethod
+    def _projected(
+        root: nn.Module, plan: Plan, tail: Tail, project: Callable[[torch.Tensor], torch.Tensor] | None
+    ) -> None:
+        """Let the tail make whole logits, at its ending or behind it."""
+        if project is None:
+            return
+        whole = Projection(root.get_submodule(plan.wrapper.head), project)
+        if tail.ending.at == plan.wrapper.head:
+            tail.end.stands_for = (whole,)
+        else:
+            put(tail.wrapper, plan.wrapper.head, whole)
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """``[tokens, size]`` to ``[tokens, vocab]``."""
+        if self.tail is not None:
+            return self.tail(hidden)
         self.given.hidden = hidden.unsqueeze(self.across)
         try:
-            out = self.wrapper(input_ids=None, use_cache=False)
+            found = scores(self.wrapper(**asked(self.wrapper, None)))
         finally:
             self.given.hidden = None
-        logits: torch.Tensor = out.logits[0]
-        return logits
-
-
-def _put(module: nn.Module, path: str, stand_in: nn.Module) -> None:
-    above, _, name = path.rpartition(".")
-    _copied_down(module, above)._modules[name] = stand_in
-
-
-def _copied_down(module: nn.Module, path: str) -> nn.Module:
-    """The module at ``path`` below ``module``, every module on the way replaced by a shallow copy."""
-    for name in path.split(".") if path else ():
-        own = copy.copy(module._modules[name])
-        assert own is not None
-        own._modules = dict(own._modules)
-        module._modules[name] = own
-        module = own
-    return module
+        return found[0]

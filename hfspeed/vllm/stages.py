@@ -28,10 +28,20 @@ class Elsewhere(PPMissingLayer):
             if not name.startswith("_") and name != "training":
                 setattr(self, name, value)
         self.in_tuple, self.rest = in_tuple, rest
+        weight = module._parameters.get("weight")
+        self.row = None if weight is None or weight.ndim != 2 else (weight.dtype, weight.shape[-1])
+        self.stands_for = (module,)  # in a tuple, so that it is no child
+
+    def __getattr__(self, name: str) -> Any:
+        """A child of the module that it stands for is elsewhere too, but a decoder may ask what it is."""
+        child = self.__dict__["stands_for"][0]._modules.get(name) if "stands_for" in self.__dict__ else None
+        return super().__getattr__(name) if child is None else Elsewhere(child)
 
     def forward(self, *args: Any, **keywords: Any) -> Any:
         """The first argument, in a tuple where the absent layer returns one."""
         first = args[0] if args else next(iter(keywords.values()))
+        if self.row is not None and isinstance(first, torch.Tensor) and not first.is_floating_point():
+            first = first.new_zeros(*first.shape, self.row[1], dtype=self.row[0])  # of token ids, rows of a table
         return (first, *[None] * self.rest) if self.in_tuple else first
 
 

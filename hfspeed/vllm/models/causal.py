@@ -22,7 +22,9 @@ from vllm.sequence import IntermediateTensors
 from hfspeed.errors import HfspeedError
 from hfspeed.plan import Embed, Head, Plan
 from hfspeed.planner.cache import own_code
+from hfspeed.planner.ends import table_of
 from hfspeed.planner.wrapper import name_of
+from hfspeed.reference.run import constants, unread
 from hfspeed.vllm import layout, stale
 from hfspeed.vllm.artifacts import load_compiled
 from hfspeed.vllm.build import build, packed_names
@@ -75,13 +77,14 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         _build(prepared, vllm_config, prefix, apart=apart)
         stale.check(self.plan.architecture, prepared.author)
         self._adopt(prepared.author)
+        self.author = (prepared.author,)  # no child: all that it holds is ours
         self.regions = Regions(self.plan, self, divides=apart)
         self.last_stage = bool(get_pp_group().is_last_rank)
         self.make_empty_intermediate_tensors = empty_tensors(self.plan.size)
         names = self.plan.wrapper.keywords
         self.position_names = tuple(n for n in ("position_ids", "token_positions") if n in names)
         self.across = 1 if self.plan.wrapper.tokens_first else 0
-        self.constant = _constants(self.get_submodule(self.plan.wrapper.base))
+        self.constant = _constants(self._base()) | constants(self.plan)
         if self.last_stage:
             if self.head_path:
                 self.logits_processor = LogitsProcessor(self._head().num_embeddings)
@@ -114,17 +117,17 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         """
         before = carried(intermediate_tensors)
         if before is not None:
-            given = {"inputs_embeds": before[None], "intermediate": before.unsqueeze(self.across)}
+            given = self._unread(before) | {"intermediate": before.unsqueeze(self.across)}
         elif inputs_embeds is not None:
             given = {"inputs_embeds": inputs_embeds[None]}
         else:
             assert input_ids is not None
-            given = {"input_ids": input_ids[None].long()}  # the author's are; products of ids must not wrap
+            given = {self.plan.wrapper.ids: input_ids[None].long()}  # the author's are; products of ids must not wrap
         if self.plan.wrapper.first_position:
             positions = positions + self.plan.wrapper.first_position
         for name in self.position_names:
             given[name] = positions[None]
-        out = self.get_submodule(self.plan.wrapper.base)(**given, **self.constant)
+        out = self._base()(**given, **self.constant)
         hidden = (out if isinstance(out, torch.Tensor) else out[0]).squeeze(self.across)
         return hidden if self.last_stage else IntermediateTensors({"hidden_states": hidden})
 
@@ -155,7 +158,7 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         A token table or output projection of the author's own making stays as it is; then there is no path of a head.
         """
         paths = {type(op): op.path for op in self.plan.ops if isinstance(op, Embed | Head)}
-        self.embed_path = paths.get(Embed) or name_of(author, author.get_input_embeddings())
+        self.embed_path = paths.get(Embed) or name_of(author, table_of(author))
         self.head_path = paths.get(Head, "")
         self.packed_modules_mapping = packed_names(self.plan.ops)
         known = ((paths.get(Embed), "input_embeddings"), (paths.get(Head), "output_embeddings"))
@@ -163,12 +166,24 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         if vllm_config.quant_config is not None:
             vllm_config.quant_config.packed_modules_mapping.update(self.packed_modules_mapping)
 
+    def _base(self) -> nn.Module:
+        """The base model; the author's whole model where that is one."""
+        path = self.plan.wrapper.base
+        return self.get_submodule(path) if path else self.author[0]
+
+    def _unread(self, before: torch.Tensor) -> dict[str, Any]:
+        """What a base model behind the first stage is called with, though it reads none of it."""
+        ids = torch.zeros(1, len(before), dtype=torch.int64, device=before.device)
+        return unread(self.plan, self._base(), {"inputs_embeds": before[None]}, ids)
+
     def _adopt(self, author: nn.Module) -> None:
-        """Take over everything the author's wrapper holds, under the same names."""
+        """Take over everything the author's wrapper holds, under the same names, and go on holding it together."""
         self._modules.update(author._modules)
         self._parameters.update(author._parameters)
         self._buffers.update(author._buffers)
         self._non_persistent_buffers_set.update(author._non_persistent_buffers_set)
+        for kind in ("_modules", "_parameters", "_buffers"):  # what is exchanged here is exchanged there
+            author.__dict__[kind] = self.__dict__[kind]
 
     def _head(self) -> Any:
         return self.get_submodule(self.head_path)
@@ -197,7 +212,7 @@ def _build(prepared: Prepared, vllm_config: Any, prefix: str, *, apart: bool) ->
     tie(plan, author)
 
 
-def _constants(base: nn.Module) -> dict[str, bool]:
+def _constants(base: nn.Module) -> dict[str, Any]:
     """What is always said to the base model, as far as it listens: vLLM has the cache."""
     parameters = inspect.signature(base.forward).parameters.values()
     listens = any(p.name == "use_cache" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
