@@ -102,8 +102,17 @@ def all_by_hand(
         again(paths, look)
     edits: dict[str, AttentionEdit] = {}
     for path in (path for path in found if path not in refusals):
+        call, later = recording.calls[path], recording.again.get(path, ())
+        same = all(_steps(one) == _steps(call) for one in later)
         try:
             edits[path] = found[path].replaced()
         except Refused as no:
             refusals[path] = no.refusal
+        else:
+            for other in later if same else ():
+                other.graph = call.graph  # the same text runs, and so the same attention
     return edits, tuple(refusals.values())
+
+
+def _steps(call: Call) -> list[tuple[str, str]]:
+    return [(node.op, str(node.target)) for node in call.graph.nodes]

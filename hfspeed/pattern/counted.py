@@ -127,19 +127,24 @@ def _of_sizes(node: fx.Node) -> bool:
 
 def _hand_down(recording: Recording, base: str, path: str, changes: dict[str, list[Change]]) -> None:
     """Give the forward at ``path`` the parameter, and every caller above it up to the base model."""
-    while True:
-        call = recording.calls[path]
-        recovered = recovered_of(call.cls, "forward")  # type: ignore[arg-type]  # mypy takes no class for hashable
-        own = changes.setdefault(path, [])
+    todo, done = [path], set()
+    while todo:
+        at = todo.pop()
+        if at in done:
+            continue
+        done.add(at)
+        recovered = recovered_of(recording.calls[at].cls, "forward")  # type: ignore[arg-type]  # mypy takes no class
+        own = changes.setdefault(at, [])
         if not any(change.kind == "parameter" for change in own):
             own.insert(0, Change("parameter", recovered.tree, NAME))
-        if path == base:
-            return
-        above = _caller(recording, path)
-        given = _given(recording.calls[above], path)
-        if not any(change.node is given for change in changes.get(above, ())):
-            changes.setdefault(above, []).append(Change("argument", given, f"{NAME}={NAME}"))
-        path = above
+        if at == base:
+            continue
+        for above in _callers(recording, at):
+            mine = changes.setdefault(above, [])
+            for given in _given(recording.calls[above], at):
+                if not any(change.node is given and change.kind == "argument" for change in mine):
+                    mine.append(Change("argument", given, f"{NAME}={NAME}"))
+            todo.append(above)
 
 
 def _beside(recording: Recording, path: str, changes: dict[str, list[Change]]) -> None:
@@ -153,19 +158,25 @@ def _beside(recording: Recording, path: str, changes: dict[str, list[Change]]) -
             changes[name] = [Change("parameter", tree, NAME)]
 
 
-def _caller(recording: Recording, path: str) -> str:
-    for above, call in recording.calls.items():
-        if any(node.op == "call_module" and node.target == path for node in call.graph.nodes):
-            return above
+def _callers(recording: Recording, path: str) -> list[str]:
+    """Who calls the module; of equal layers, one for all."""
+    found = [
+        above
+        for above, call in recording.calls.items()
+        if any(node.op == "call_module" and node.target == path for node in call.graph.nodes)
+    ]
+    if found:
+        return found
     raise Refused(Refusal("model", Reason.POSITIONS_NOT_READ, "nobody calls what counts positions", path))
 
 
-def _given(call: Call, path: str) -> ast.Call:
-    """The expression by which a module calls its child at ``path``."""
+def _given(call: Call, path: str) -> list[ast.Call]:
+    """The expressions by which a module calls its child at ``path``."""
     nodes = [node for node in call.graph.nodes if node.op == "call_module" and node.target == path]
     recovered = recovered_of(call.cls, "forward")  # type: ignore[arg-type]  # mypy takes no class for hashable
-    expressions = {id(found): found for node in nodes if (found := expression_of(recovered, node)) is not None}
-    if len(expressions) == 1 and isinstance(found := next(iter(expressions.values())), ast.Call):
-        return found
-    told = f"`{path}` counts positions, and is not called in one place"
+    found = [expression_of(recovered, node) for node in nodes]
+    calls = {id(one): one for one in found if isinstance(one, ast.Call)}
+    if found and all(isinstance(one, ast.Call) for one in found):
+        return list(calls.values())
+    told = f"`{path}` counts positions, and is not called by the forward itself"
     raise Refused(Refusal("model", Reason.POSITIONS_NOT_READ, told, call.path, place_of(call, nodes[0])))

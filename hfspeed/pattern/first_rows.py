@@ -37,6 +37,7 @@ def first_rows(call: Call, tokens: int, tables: Collection[str]) -> Iterator[Cha
     for node in call.graph.nodes:
         expression = expression_of(recovered, node)
         if expression is None:
+            yield from _handed(call, recovered, node, tokens)
             continue
         if node.op == "call_module" and node.target in tables:
             if text := _looked_up(recovered.segment(expression), node.meta["value"], tokens):
@@ -44,6 +45,23 @@ def first_rows(call: Call, tokens: int, tables: Collection[str]) -> Iterator[Cha
         elif isinstance(expression, ast.Subscript) and (at := _cut_at(node, tokens)) is not None:
             source = recovered.segment(expression.value)
             yield Change("replace", expression, f"{source}.index_select({at}, {NAME}[0])")
+
+
+def _handed(call: Call, recovered: Recovered, table: fx.Node, tokens: int) -> Iterator[Change]:
+    """A table that a function is handed, and that it cuts at the number of tokens: it gets the rows of positions."""
+    cuts = [(node, at) for node in table.users if (at := _cut_at(node, tokens)) is not None]
+    spans = {node.meta.get("span") for node in table.users}
+    if table.op != "get_attr" or len(cuts) != len(table.users) or len({at for _, at in cuts}) != 1:
+        return
+    wanted = f"{recovered.self_name}.{str(table.target).removeprefix(f'{call.path}.')}"
+    for span in spans:
+        if not isinstance(span, Span) or span.direct or span.file != recovered.file:
+            return
+        found = recovered.node_at(span.line, span.end_line, span.column, span.end_column)
+        given = [*found.args, *(one.value for one in found.keywords)] if isinstance(found, ast.Call) else []
+        for one in given:
+            if recovered.segment(one) == wanted:
+                yield Change("replace", one, f"{wanted}.index_select({cuts[0][1]}, {NAME}[0])")
 
 
 def _looked_up(text: str, value: Any, tokens: int) -> str:

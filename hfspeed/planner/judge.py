@@ -51,8 +51,10 @@ def judge(study: Study, barred: frozenset[tuple[Key, str]] = frozenset(), ranks:
     for path in _order(work):
         call = work.views.get(path, study.recording.calls[path])
         call = mixers(study)[path].call if path in work.mixed else call
-        if key(call) in verdicts.known or (work.stages and path == work.stages.decoder) or path in study.positions:
-            continue  # what is handed a value of ours is judged with the whole
+        ends = work.wrapper.ending is not None and path == work.wrapper.base
+        other = ends or (work.stages and path == work.stages.decoder) or path in study.positions
+        if key(call) in verdicts.known or other:
+            continue  # what is handed a value of ours, or returns another, is judged with the whole
         verdict = _unfused(study, verdicts, plan, call) if path in work.sites else Verdict()
         verdicts.known[key(call)] = verdict
         if work.tensor and (path in work.blocks or path in work.mixed):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hfspeed.pattern.counted import NOTE as COUNTED
 from hfspeed.pattern.edit import outside
 from hfspeed.pattern.first_rows import NAME
 from hfspeed.pattern.masks import NOTE
-from hfspeed.pattern.site import Site
+from hfspeed.pattern.row_checks import row_checks
+from hfspeed.pattern.site import Site, recovered_of
 from hfspeed.pattern.widths import NOTE as SHAPES
 from hfspeed.pattern.widths import widths
 from hfspeed.plan import History
@@ -47,6 +50,24 @@ def positions(work: Draft) -> None:
         site = work.sites.setdefault(path, Site(work.study.recording.calls[path]))
         site.changes += outside(changes, site.changes)
         site.notes.append(COUNTED)
+    _any_length(work)
     taken = {op.path for op in work.ops}
     if {"position_ids", NAME} & set(work.wrapper.keywords):
         work.ops += [op for op in tables(work.study) if op.path not in taken and not within(op.path, apart)]
+
+
+def _any_length(work: Draft) -> None:
+    """Where rows are rewritten to hold several sequences, a check of their length becomes one of each sequence."""
+    handed = {p for p, site in work.sites.items() if COUNTED in site.notes}
+    for path in handed | ({work.wrapper.base} if work.wrapper.ending is not None else set()):
+        call = work.study.recording.calls[path]
+        try:
+            recovered = recovered_of(call.cls, "forward")  # type: ignore[arg-type]  # mypy takes no class for hashable
+        except Refused:
+            continue
+        for change, most in row_checks(recovered, call.module):
+            site = work.sites.setdefault(path, Site(call))
+            if new := outside([change], site.changes):
+                site.changes = [*outside(site.changes, new), *new]
+                limit = min(most, work.wrapper.limit or most)
+                work.wrapper = replace(work.wrapper, limit=limit)

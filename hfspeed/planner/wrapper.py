@@ -67,7 +67,9 @@ def wrapper(
         parts,
     )
     constants = tuple(_constants(call)) if base else ()
-    return replace(found, ids=ids_name(call.module), constants=constants, ending=end.ending if end is not None else None)
+    return replace(
+        found, ids=ids_name(call.module), constants=constants, ending=end.ending if end is not None else None
+    )
 
 
 def hidden_of(model: Any, recording: Recording) -> torch.Tensor:
