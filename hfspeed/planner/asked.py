@@ -15,8 +15,9 @@ from torch import nn
 
 from hfspeed.planner.build import eager
 from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.lengths import prompt
 from hfspeed.planner.mismatch import arithmetic
-from hfspeed.planner.study import Study, prompt
+from hfspeed.planner.study import Study
 from hfspeed.planner.witness import distance
 from hfspeed.reference.asking import scores
 from hfspeed.refusal import Reason, Refusal
@@ -81,7 +82,8 @@ def _ways(
         yield "when it is to keep a cache", lambda: _logits(fresh()(**cached))
     for how, within in (("in inference mode", torch.inference_mode), ("when it is compiled", _compiling)):
         yield how, partial(_under, within, lambda: _logits(fresh()(**plain)))
-    yield "on its first token alone", lambda: _logits(fresh()(**_cut(plain, 0, 1)))
+    if _logits(fresh()(**plain)).shape[1] == TOKENS:  # else it answers its last token alone, whichever that is
+        yield "on its first token alone", lambda: _logits(fresh()(**_cut(plain, 0, 1)))
 
 
 def _under(within: Callable[[], AbstractContextManager[Any]], ask: Callable[[], torch.Tensor]) -> torch.Tensor:

@@ -16,14 +16,15 @@ from hfspeed.planner.build import build, eager, randomise
 from hfspeed.planner.draft import draft
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.layers import layers_needed
+from hfspeed.planner.lengths import prompt
 from hfspeed.planner.load import Subject
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.remake import remake, spots
 from hfspeed.planner.shrink import shrink
-from hfspeed.planner.study import Study, prompt, study
+from hfspeed.planner.study import Study, study
 from hfspeed.planner.verdicts import Verdicts
 from hfspeed.planner.witness import distance
-from hfspeed.reference.asking import scores
+from hfspeed.reference.asking import ids_name, scores
 
 TOKENS = 12
 LIKELY = "is_decoder"
@@ -87,8 +88,12 @@ def _sees(model: Any, attention: str) -> bool:
     if attention:
         eager(model, attention)
     given = prompt(model, TOKENS)
-    other = given | {"input_ids": given["input_ids"].clone()}
-    other["input_ids"][:, -1] += 1
+    name = ids_name(model)
+    other = given | {name: given[name].clone()}
+    other[name][:, -1] += 1
     with torch.no_grad():
-        one, two = (scores(model(**ask))[:, : TOKENS - 1] for ask in (given, other))
+        one, two = (scores(model(**ask)) for ask in (given, other))
+    if one.shape[1] != TOKENS:
+        return False  # it answers its last token alone; the proof asks for each, of all prompts that end with it
+    one, two = one[:, : TOKENS - 1], two[:, : TOKENS - 1]
     return not distance(one, two) <= 1e-9

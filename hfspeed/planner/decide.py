@@ -20,6 +20,7 @@ from hfspeed.planner.causal import begun
 from hfspeed.planner.crowds import crowds
 from hfspeed.planner.declared import disagreements
 from hfspeed.planner.draft import draft
+from hfspeed.planner.endings import long_answers
 from hfspeed.planner.failed import failed
 from hfspeed.planner.failed import told as told_of
 from hfspeed.planner.full_size import share_stops
@@ -83,7 +84,8 @@ def _decide(subject: Subject, built: Any, *, as_written: bool = False) -> Plan:
     proven, proofs = _prove(subject, small, verdicts)
     if other := (differs(small) if first.wrapper.interface else None) or unseen(small) or lost_mask(small, proven):
         raise RefusedError(subject.name, (other,))
-    if reduced := reductions(small, proven) or crowds(small) or rows.rest(proven) or asked_of_process(small):
+    reduced = reductions(small, proven) or crowds(small) or rows.rest(proven) or long_answers(small, proven)
+    if reduced := reduced or asked_of_process(small):
         raise RefusedError(subject.name, reduced)
     plan = _covered(full, verdicts, proven)
     if lost := unproven(full, plan, proofs) or beside(plan, full.model) or baked(small, proven):

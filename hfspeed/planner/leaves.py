@@ -44,6 +44,9 @@ def ends(model: Any, twin: Any, head: str, read: Collection[str] = ()) -> Iterat
     except CannotProbe:
         scale = None
     bounded = getattr(table, "max_norm", None) is not None  # rows are made shorter when they are looked up
+    if head == embed:  # one weight makes logits too
+        yield Keep(embed)
+        return
     yield Keep(embed) if scale is None or embed in read or bounded else Embed(embed, vocab, size, scale)
     if type(projection) is nn.Linear and head not in read:
         bias = projection.bias is not None

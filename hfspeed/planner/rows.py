@@ -19,8 +19,9 @@ from hfspeed.plan.paths import within
 from hfspeed.planner.asked import BOUND
 from hfspeed.planner.build import build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.lengths import prompt, taken
 from hfspeed.planner.mismatch import BOUNDS, arithmetic
-from hfspeed.planner.study import TOKENS, TRIED, Study, prompt
+from hfspeed.planner.study import TOKENS, TRIED, Study
 from hfspeed.planner.tables import tables
 from hfspeed.planner.ways import line, other_ways
 from hfspeed.planner.witness import distance
@@ -91,7 +92,8 @@ def _on_meta(small: Study, same: Callable[[], bool]) -> tuple[LongRows, bool]:
         short, more = seen(TOKENS), seen(3 * TOKENS)
         if _count(short) != _count(more):
             return LongRows(), True
-        middle, long = seen(RUN), seen(LONG)
+        most = taken(seen, 3 * TOKENS, LONG)
+        middle, long = seen(min(RUN, most)), seen(most)
     except AUTHOR_ERRORS:
         return LongRows(), False  # a forward that does not take long rows says so when it is served
     limited = {op.path for op in tables(small) if op.limit}  # all of its rows are given, and no more are served
@@ -169,6 +171,8 @@ def _first_are_equal(small: Study, longest: int) -> bool:
         with torch.no_grad(), exact:
             outs = [model(**prompt(model, tokens)) for tokens in (TOKENS, longest, TOKENS)]
         first, longer, again = (scores(out)[:, :TOKENS] for out in outs)
+        if first.shape[1] != TOKENS:  # of the last token alone
+            return True
         if distance(again, longer) <= BOUNDS[torch.float64] and distance(first, longer) <= BOUND:
             return True
     return False

@@ -11,7 +11,8 @@ from torch import nn
 from hfspeed.graph.exact import Exact
 from hfspeed.graph.record import Call, record
 from hfspeed.planner.ends import table_of
-from hfspeed.planner.study import TOKENS, Study, prompt
+from hfspeed.planner.lengths import prompt
+from hfspeed.planner.study import TOKENS, Study
 
 
 def first_position(study: Study) -> int | None:

@@ -32,6 +32,7 @@ from hfspeed.planner.blame import line_of, unrun
 from hfspeed.planner.build import build, mark, randomise
 from hfspeed.planner.ends import table_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.lengths import prompt, taken
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.reads import blind, steady
 from hfspeed.planner.sizes import context, longest
@@ -183,8 +184,7 @@ def _study(
             found.limit = steady(model, found.recording, lambda start: _run(_apart(found), start), late)
             blind(model, found.recording, lambda guess: _run(_apart(found), 0, guess=guess))
         if not interface:
-            many = min(TRIED, context(config)) if real else context(config)
-            found.by_hand, found.refusals = all_by_hand(found.recording, TOKENS, partial(_again, found, many), many)
+            _attend(found, min(TRIED, context(config)) if real else context(config))
     except AUTHOR_ERRORS as error:
         raise RefusedError(model_class.__name__, (_cannot_run(model_class, error),)) from error
     if found.by_hand:
@@ -194,6 +194,15 @@ def _study(
         shed(found.recording)
     _count(found)
     return found
+
+
+def _attend(found: Study, many: int) -> None:
+    """Look at attention by hand, in prompts of so many tokens, or of as many as the author's code takes."""
+    try:
+        found.by_hand, found.refusals = all_by_hand(found.recording, TOKENS, partial(_again, found, many), many)
+    except AUTHOR_ERRORS:
+        many = taken(lambda tokens: _run(_apart(found), 0, tokens), TOKENS, many)
+        found.by_hand, found.refusals = all_by_hand(found.recording, TOKENS, partial(_again, found, many), many)
 
 
 def _count(found: Study) -> None:
@@ -269,21 +278,6 @@ def _again(found: Study, tokens: int, paths: Collection[str], look: Callable[[Ca
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def prompt(model: nn.Module, tokens: int) -> dict[str, Any]:
-    """Arguments of one prompt of ``tokens`` tokens, as far as the author's forward takes them."""
-    table = table_of(model).weight
-    positions = torch.arange(tokens, device=table.device)[None]
-    wanted = {
-        ids_name(model): (positions * 7 + 3) % table.shape[0],
-        "position_ids": positions,
-        "use_cache": False,
-    }
-    taken = inspect.signature(model.forward).parameters
-    if any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in taken.values()):
-        return wanted
-    return {name: value for name, value in wanted.items() if name in taken}
 
 
 def _cannot_run(model_class: type[Any], error: BaseException) -> Refusal:

@@ -33,7 +33,7 @@ def blamed_line(small: Study, plan: Plan) -> Refusal | None:
     ``None`` where nothing of the kind is seen.
     """
     if plan.wrapper.ending is not None:
-        return None
+        return _behind(small.recording.calls[plan.wrapper.base], plan.wrapper.ending.at)
     root = small.recording.calls[""]
     if (node := _ids(root)) is not None:
         text = f"`{_name(node)}` of the wrapper reads the token ids, which are not known where logits are made"
@@ -48,6 +48,22 @@ def blamed_line(small: Study, plan: Plan) -> Refusal | None:
         if any(not _goes_along(a, b) for a, b in pairs(node.meta.get("value"), twin.meta.get("value"))):
             text = f"by `{_name(node)}` the wrapper answers a row by its place, or by the rows beside it"
             return Refusal("model", Reason.WRAPPER_NOT_ROWWISE, text, "", line(node) or place_of(one, node), help=HELP)
+    return None
+
+
+def _behind(call: Call, at: str) -> Refusal | None:
+    """The likeliest operation behind an ending: one that reads more than hidden states, or the first."""
+    behind: list[fx.Node] = []
+    for node in call.graph.nodes:
+        if node.op == "call_module" and node.target == at:
+            behind = [node]
+        elif node.op != "output" and set(behind) & set(node.all_input_nodes):
+            behind.append(node)
+    told = behind[1:]
+    mixed = [n for n in told if any(one not in behind and one.op != "get_attr" for one in n.all_input_nodes)]
+    for node in [*mixed, *told][:1]:
+        text = f"by `{_name(node)}` logits are made of more than the hidden state of their token"
+        return Refusal("model", Reason.WRAPPER_NOT_ROWWISE, text, "", line(node) or place_of(call, node), help=HELP)
     return None
 
 

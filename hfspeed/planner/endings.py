@@ -1,0 +1,58 @@
+"""Whether a model that is base model and head in one answers a long row by hidden states of each token alone."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from typing import Final
+
+import torch
+
+from hfspeed.pattern.replacement import place_of
+from hfspeed.plan import Plan
+from hfspeed.planner.lengths import prompt, taken
+from hfspeed.planner.mismatch import BOUNDS, arithmetic
+from hfspeed.planner.own_attention import BOUND
+from hfspeed.planner.rows import RUN
+from hfspeed.planner.study import TOKENS, Study
+from hfspeed.planner.witness import distance
+from hfspeed.reference.asking import scores
+from hfspeed.reference.ending import Tail
+from hfspeed.reference.run import watched
+from hfspeed.refusal import Reason, Refusal
+
+HELP: Final = "let neither hidden states nor logits of a token hang on how many tokens there are"
+
+
+def long_answers(small: Study, plan: Plan) -> tuple[Refusal, ...]:
+    """A refusal if hidden states of first tokens, or logits made of hidden states, are others in a long row.
+
+    Logits are made for one token at a time where such a model is served, whatever its forward asks of the row.
+    """
+    if plan.wrapper.ending is None:
+        return ()
+    most = taken(lambda tokens: _answers(small, plan, tokens), TOKENS, RUN)
+    for exact in (True, False):  # a table made anew is more exact than the first one
+        (short, _, _), (hidden, logits, ours) = (_answers(small, plan, many, exact) for many in (TOKENS, most))
+        bound = BOUNDS[torch.float64]
+        if distance(short, hidden[:, :TOKENS]) <= BOUND and distance(logits, ours) <= bound:
+            return ()
+    found = f"in a row of {most} tokens it answers otherwise than by the hidden state of each token"
+    call = small.recording.calls[plan.wrapper.base]
+    return (Refusal("model", Reason.VALUE_VARIES, found, call.path, place_of(call), help=HELP),)
+
+
+def _answers(
+    small: Study, plan: Plan, tokens: int, exact: bool = True
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Hidden states; logits of the last token; and what is made of its hidden state."""
+    model = copy.deepcopy(small.fresh)
+    seen: list[torch.Tensor] = []
+    hook = watched(plan, model, seen)
+    with torch.no_grad(), arithmetic(torch.float64) if exact else nullcontext():
+        found = scores(model(**prompt(model, tokens)))
+        hook.remove()
+        ours = Tail(copy.deepcopy(small.fresh), plan)(seen[-1][0, -1:])
+    return seen[-1], found.reshape(-1, found.shape[-1])[-1:], ours
+
+
