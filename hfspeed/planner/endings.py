@@ -7,7 +7,11 @@ from contextlib import nullcontext
 from typing import Final
 
 import torch
+from torch import fx
 
+from hfspeed.graph.flow import behind
+from hfspeed.graph.nodes import function_name
+from hfspeed.graph.tensors import tensors
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Plan
 from hfspeed.planner.lengths import prompt, taken
@@ -15,7 +19,9 @@ from hfspeed.planner.mismatch import BOUNDS, arithmetic
 from hfspeed.planner.own_attention import BOUND
 from hfspeed.planner.rows import RUN
 from hfspeed.planner.study import TOKENS, Study
+from hfspeed.planner.ways import line
 from hfspeed.planner.witness import distance
+from hfspeed.planner.wrapper import whereabouts
 from hfspeed.reference.asking import scores
 from hfspeed.reference.ending import Tail
 from hfspeed.reference.run import watched
@@ -31,6 +37,8 @@ def long_answers(small: Study, plan: Plan) -> tuple[Refusal, ...]:
     """
     if plan.wrapper.ending is None:
         return ()
+    if (no := _beside(small, plan)) is not None:
+        return (no,)
     most = taken(lambda tokens: _answers(small, plan, tokens), TOKENS, RUN)
     for exact in (True, False):  # a table made anew is more exact than the first one
         (short, _, _), (hidden, logits, ours) = (_answers(small, plan, many, exact) for many in (TOKENS, most))
@@ -40,6 +48,36 @@ def long_answers(small: Study, plan: Plan) -> tuple[Refusal, ...]:
     found = f"in a row of {most} tokens it answers otherwise than by the hidden state of each token"
     call = small.recording.calls[plan.wrapper.base]
     return (Refusal("model", Reason.VALUE_VARIES, found, call.path, place_of(call), help=HELP),)
+
+
+def _beside(small: Study, plan: Plan) -> Refusal | None:
+    """A refusal if logits are made of anything else that follows the tokens: their ids, positions, other values.
+
+    Where logits are made ids are not known, and every token is the first of its row, so no prompt need show it.
+    """
+    base = plan.wrapper.base
+    _, end = whereabouts(small.model, small.recording)
+    assert end is not None
+    around = small.recording.calls[""].graph.nodes
+    outer = [("", node) for node in around if base and node.op == "call_module" and node.target == base]
+    for path, start in ((base, end.hidden), *outer):
+        call, made = small.recording.calls[path], {start}
+        for node in call.graph.nodes:
+            if node.op == "output" or not made & set(node.all_input_nodes):
+                continue
+            made.add(node)
+            if any(n not in made and _follows(n) for n in node.all_input_nodes):
+                text = f"by `{function_name(node) or node.target}` logits are made of more than hidden states"
+                place = line(node) or place_of(call, node)
+                return Refusal("logits", Reason.WRAPPER_NOT_ROWWISE, text, path, place, help=HELP)
+    return None
+
+
+def _follows(node: fx.Node) -> bool:
+    """Whether it has a number for each token, or is made of what the forward was given."""
+    if any(TOKENS in value.shape for value in tensors(node.meta.get("value"))):
+        return True
+    return any(one.op == "placeholder" for one in behind(node))
 
 
 def _answers(

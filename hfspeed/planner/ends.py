@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 FOUND = "hfspeed_ends"
@@ -19,7 +20,14 @@ def table_of(model: Any) -> Any:
 def projection_of(model: Any) -> Any:
     """The output projection; the token table itself where its weight makes logits as well."""
     found = getattr(model, FOUND, None)
-    return model.get_output_embeddings() if found is None else model.get_submodule(found[1])
+    if found is not None:
+        return model.get_submodule(found[1])
+    projection, table = model.get_output_embeddings(), table_of(model)
+    if isinstance(getattr(projection, "weight", None), torch.Tensor) or not isinstance(projection, nn.Module):
+        return projection
+    rows = table.weight.shape[0]
+    inside = [one for one in projection.modules() if isinstance(one, nn.Linear) and one.out_features == rows]
+    return inside[-1] if inside else projection  # of several modules the one that gives the logits
 
 
 def settle_ends(model: Any) -> bool:

@@ -53,7 +53,7 @@ def reductions(small: Study, plan: Plan) -> tuple[Refusal, ...]:
     apart = [op.path for op in plan.ops if isinstance(op, Attention | Experts | History | Recurrence)]
     found = {call.cls: no for call, no in _reading(small, plan)}
     for path, call in small.recording.calls.items():
-        if call.closed or path == "" or within(path, apart):
+        if call.closed or within(path, apart):
             continue
         for node in call.graph.nodes:
             if call.cls not in found and _reduces(node) and _counts(node):

@@ -131,7 +131,9 @@ def _unconditional(body: Iterable[ast.stmt]) -> set[str]:
     for stmt in body:
         if isinstance(stmt, ast.With):
             names |= _unconditional(stmt.body) | set(bound(stmt.items))
-        elif not isinstance(stmt, ast.If | ast.For | ast.While | ast.Try | ast.Match):
+        elif isinstance(stmt, ast.If):  # whichever way is taken
+            names |= _unconditional(stmt.body) & _unconditional(stmt.orelse)
+        elif not isinstance(stmt, ast.For | ast.While | ast.Try | ast.Match):
             names |= set(bound([stmt]))
     return names
 
