@@ -145,7 +145,9 @@ def _alone(recording: Recording, site: Site, loop: Loop, layers: str) -> None:
     """Refuse values that reach later layers beside the one that goes round the loop: lists, stores, attributes."""
     calls = _layers(recording.calls[site.path].graph, layers)
     found = ""
-    if shared := _shared(recording.model, layers):
+    if site.path in recording.again:
+        found = f"`{site.path}`, which loops over the layers, runs several times a step"
+    elif shared := _shared(recording.model, layers):
         found = f"`{shared}` is one module in several layers"
     elif (late := crowded(recording.calls[site.path].graph, calls)) is not None:
         found = f"`{late.target}`, or what follows it, reads more than one value that earlier layers made"

@@ -66,7 +66,7 @@ def counted(
         for change in first_rows(call, tokens, tables) if tables is not None else ():
             changes.setdefault(path, []).append(change)
     for path in list(changes):
-        _hand_down(recording, base, path, changes)
+        hand_down(recording, base, path, changes)
     for path in list(changes):
         _beside(recording, path, changes)
     return changes
@@ -125,8 +125,14 @@ def _of_sizes(node: fx.Node) -> bool:
     return True
 
 
-def _hand_down(recording: Recording, base: str, path: str, changes: dict[str, list[Change]]) -> None:
-    """Give the forward at ``path`` the parameter, and every caller above it up to the base model."""
+def hand_down(
+    recording: Recording, base: str, path: str, changes: dict[str, list[Change]], name: str = NAME
+) -> None:
+    """Give the forward at ``path`` the parameter, and every caller above it up to the base model.
+
+    Raises:
+        Refused: it is not called in the forward of whoever calls it.
+    """
     todo, done = [path], set()
     while todo:
         at = todo.pop()
@@ -136,14 +142,14 @@ def _hand_down(recording: Recording, base: str, path: str, changes: dict[str, li
         recovered = recovered_of(recording.calls[at].cls, "forward")  # type: ignore[arg-type]  # mypy takes no class
         own = changes.setdefault(at, [])
         if not any(change.kind == "parameter" for change in own):
-            own.insert(0, Change("parameter", recovered.tree, NAME))
+            own.insert(0, Change("parameter", recovered.tree, name))
         if at == base:
             continue
         for above in _callers(recording, at):
             mine = changes.setdefault(above, [])
             for given in _given(recording.calls[above], at):
                 if not any(change.node is given and change.kind == "argument" for change in mine):
-                    mine.append(Change("argument", given, f"{NAME}={NAME}"))
+                    mine.append(Change("argument", given, f"{name}={name}"))
             todo.append(above)
 
 

@@ -19,8 +19,9 @@ from hfspeed.planner.blame import blamed
 from hfspeed.planner.causal import begun
 from hfspeed.planner.crowds import crowds
 from hfspeed.planner.declared import disagreements
+from hfspeed.planner.divided import divided
 from hfspeed.planner.draft import draft
-from hfspeed.planner.endings import long_answers
+from hfspeed.planner.endings import long_answers, other_end
 from hfspeed.planner.failed import failed
 from hfspeed.planner.failed import told as told_of
 from hfspeed.planner.full_size import share_stops
@@ -88,7 +89,8 @@ def _decide(subject: Subject, built: Any, *, as_written: bool = False) -> Plan:
     if reduced := reduced or asked_of_process(small):
         raise RefusedError(subject.name, reduced)
     plan = _covered(full, verdicts, proven)
-    if lost := unproven(full, plan, proofs) or beside(plan, full.model) or baked(small, proven):
+    lost = unproven(full, plan, proofs) or other_end(plan, proven) or beside(plan, full.model)
+    if lost := lost or baked(small, proven):
         raise RefusedError(subject.name, lost)
     cached = from_cache(small)
     told = (*verdicts_told(proven), *disagreements(full.model, plan), *rounds(small), *((cached,) if cached else ()))
@@ -225,7 +227,8 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
         if not able:
             continue
         try:
-            proofs += prove(plan, small.fresh, _classes(plan), ranks=ranks, stages=stages)
+            plan, more = divided(small, verdicts, plan, ranks, stages)
+            proofs += more
         except (Mismatch, PlanError) as error:
             told.append(told_of(error, axis, subject))
             setattr(verdicts, axis, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from typing import Final
 
 from hfspeed.axes import pipeline
 from hfspeed.errors import RefusedError
@@ -13,7 +14,8 @@ from hfspeed.graph.nodes import linears
 from hfspeed.graph.record import Call
 from hfspeed.graph.stateful import is_stateful
 from hfspeed.pattern.bare import is_product
-from hfspeed.pattern.edit import outside
+from hfspeed.pattern.counted import hand_down
+from hfspeed.pattern.edit import Change, outside
 from hfspeed.pattern.expert_list import NOTE, listed
 from hfspeed.pattern.fusion import apply
 from hfspeed.pattern.one_way import one_way
@@ -26,7 +28,7 @@ from hfspeed.plan.paths import below
 from hfspeed.planner import rewrites
 from hfspeed.planner.assemble import assembled
 from hfspeed.planner.ending import NOTE as ENDING
-from hfspeed.planner.ends import table_of
+from hfspeed.planner.ends import projection_of, table_of
 from hfspeed.planner.forwards import by_hand
 from hfspeed.planner.leaves import Splits, as_written
 from hfspeed.planner.mixing import history
@@ -38,6 +40,8 @@ from hfspeed.planner.verdicts import Verdicts, key
 from hfspeed.planner.work import Draft
 from hfspeed.planner.wrapper import name_of, whereabouts, wrapper
 from hfspeed.refusal import Reason, Refusal, Refused
+
+TIED: Final = "the token table, which only the first stage has, makes logits as well; give the head a linear of its own"
 
 
 def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
@@ -193,11 +197,22 @@ def _stages(work: Draft) -> None:
         decoder, layers = pipeline.layer_list(recording)
         site = work.sites.setdefault(decoder, Site(recording.calls[decoder]))
         embed = table_of(work.study.model)
+        if projection_of(work.study.model) is embed:
+            raise Refused(Refusal("stages", Reason.STAGE_STATE, TIED, name_of(work.study.model, embed)))
         table = next(n for n, m in work.study.model.named_modules() if m is embed)
         stages, changes = pipeline.cut(recording, site, layers, table, work.wrapper.base)
+        base = work.wrapper.base
+        handed: dict[str, list[Change]] = {decoder: changes[:1]}
+        if decoder != base and work.verdicts.handed:
+            hand_down(recording, base, decoder, handed, "intermediate")
     except Refused as no:
         work.refusals.append(no.refusal)
         return
+    for path, more in handed.items():
+        if path != decoder:
+            outer = work.sites.setdefault(path, Site(recording.calls[path]))
+            outer.changes += more
+            outer.notes.append(pipeline.note())
     site.changes += changes
     site.notes.append(pipeline.note())
     site.promised += ["hands_on"] if decoder == work.wrapper.base else []

@@ -50,6 +50,19 @@ def long_answers(small: Study, plan: Plan) -> tuple[Refusal, ...]:
     return (Refusal("model", Reason.VALUE_VARIES, found, call.path, place_of(call), help=HELP),)
 
 
+def other_end(plan: Plan, proven: Plan) -> tuple[Refusal, ...]:
+    """A refusal if the forward that ends early is not, letter for letter, the one that was run in the proof."""
+    if plan.wrapper.ending is None:
+        return ()
+    known = {(one.module, one.base, one.text) for one in proven.forwards}
+    own = [one for one in plan.forwards if plan.wrapper.base in one.paths]
+    same = plan.wrapper.ending.at == proven.wrapper.ending.at if proven.wrapper.ending is not None else False
+    if own and same and all((one.module, one.base, one.text) in known for one in own):
+        return ()
+    found = "at full size its forward ends elsewhere than that of the small model, which was proven"
+    return (Refusal("proof", Reason.CANNOT_RUN, found, plan.wrapper.base, help="let no branch depend on a size"),)
+
+
 def _beside(small: Study, plan: Plan) -> Refusal | None:
     """A refusal if logits are made of anything else that follows the tokens: their ids, positions, other values.
 

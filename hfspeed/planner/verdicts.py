@@ -50,6 +50,8 @@ class Verdicts:
     masks: bool = True
     rows: bool = False
     one_way: bool = False
+    handed: bool = False
+    """What crosses a cut is handed down from the base model to the decoder below it, step by step."""
     histories: frozenset[Key] = frozenset()
     ranks: int = 2
     """On how many ranks shares are tried; those of a model whose heads no 2 divide are tried on more."""
