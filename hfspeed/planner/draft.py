@@ -193,12 +193,13 @@ def _stages(work: Draft) -> None:
     recording = work.study.recording
     if not work.verdicts.stages:
         return
+    if projection_of(work.study.model) is table_of(work.study.model):
+        work.refusals.append(Refusal("stages", Reason.STAGE_STATE, TIED, work.wrapper.head))
+        return
     try:
         decoder, layers = pipeline.layer_list(recording)
         site = work.sites.setdefault(decoder, Site(recording.calls[decoder]))
         embed = table_of(work.study.model)
-        if projection_of(work.study.model) is embed:
-            raise Refused(Refusal("stages", Reason.STAGE_STATE, TIED, name_of(work.study.model, embed)))
         table = next(n for n, m in work.study.model.named_modules() if m is embed)
         stages, changes = pipeline.cut(recording, site, layers, table, work.wrapper.base)
         base = work.wrapper.base

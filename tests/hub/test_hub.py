@@ -33,6 +33,9 @@ SERVED = {
     "scores_grow_with_length": SimpleNamespace(heads=True, gated=True, ranks=False, stages=True),
     "rows_of_a_table": SimpleNamespace(heads=True, gated=True, ranks=True, stages=False),
     "heads_behind_a_function": SimpleNamespace(heads=False, gated=False, ranks=False, stages=False),
+    "everything_in_one_class": SimpleNamespace(heads=True, gated=False, ranks=True, stages=True),
+    "one_class_in_a_dictionary": SimpleNamespace(heads=True, gated=False, ranks=True, stages=True),
+    "scores_from_inside": SimpleNamespace(heads=True, gated=True, ranks=True, stages=False),
 }
 # attention that no kernel computes: it runs as written, on whole sequences
 WHOLE = {"learned_biases"}
@@ -40,13 +43,13 @@ REFUSED = {
     "sees_the_whole_prompt": (Reason.MASK_NOT_CAUSAL, "no switch in its configuration"),
     "hashes_two_tokens": (Reason.NUMBERS_DIFFER, "gives a token what was made of other tokens' ids"),
     "keys_of_one_head": (Reason.NO_INTERFACE, "make them [batch, heads, queries, keys]"),
+    "scores_know_their_token": (Reason.WRAPPER_NOT_ROWWISE, "made of more than hidden states"),
+    "blocks_that_clip": (Reason.POSITIONS_NOT_READ, "look angles up by them"),
     "sequence_of_modules": (Reason.POSITIONS_NOT_READ, "look angles up by them"),
 }
 UNUSABLE = {
     "removed_import": ("is_torch_fx_available", "modeling_delta.py"),
     "attention_of_a_package": ("flash_attn", "modeling_fjord.py"),
-    "blocks_that_clip": ("without hidden states", "modeling_wold.py"),
-    "everything_in_one_class": ("in one child and call it once", "modeling_rill.py"),
 }
 
 

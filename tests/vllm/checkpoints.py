@@ -221,11 +221,13 @@ def quantised(folder: Path, checkpoint: Path) -> None:
 
 @torch.no_grad()
 def _greedy(model: Any, prompt: list[int]) -> dict[str, Any]:
+    from hfspeed.reference.asking import asked, scores
+
     ids, tokens, logprobs = list(prompt), [], []
     for _ in range(TOKENS):
-        scores = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].double().log_softmax(-1)
-        token = int(scores.argmax())
+        found = scores(model(**asked(model, torch.tensor([ids]))))[0, -1].double().log_softmax(-1)
+        token = int(found.argmax())
         ids.append(token)
         tokens.append(token)
-        logprobs.append(float(scores[token]))
+        logprobs.append(float(found[token]))
     return {"prompt": prompt, "tokens": tokens, "logprobs": logprobs}

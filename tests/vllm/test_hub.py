@@ -17,11 +17,12 @@ HUB = Path(__file__).resolve().parents[1] / "hub"
 # a rope for short sequences; a table cut at the number of tokens; tokens before the batch
 # rows of tables looked up by position, where nobody is given positions
 # attention with learned biases, as written
+# table, layers and head in one class; its parts in a dictionary, and logits of the last token; a head inside
 FOLDERS = (
     "linear_biases", "head_in_the_base_model", "code_in_two_files", "window_by_hand",
     "scan_by_hand", "angles_that_stand_once", "stream_in_float32", "rope_that_grows",
     "cache_of_its_own", "heads_behind_a_function", "scores_grow_with_length",
-    "learned_biases",
+    "learned_biases", "everything_in_one_class", "one_class_in_a_dictionary", "scores_from_inside",
 )  # fmt: skip
 
 
@@ -53,5 +54,14 @@ def test_served(serving: ModuleType, tmp_path: Path, name: str) -> None:
     answer = serving.serve(write(tmp_path / name, name), trust_remote_code=True)
     assert "error" not in answer, answer.get("trace") or answer["error"]
     assert answer["served"] == [SERVED.get(name, OURS)]
+    assert answer["tokens"]
+    assert answer["apart"] < serving.TOLERANCE
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", ["tensor_parallel_size", "pipeline_parallel_size"])
+def test_one_class_is_divided(serving: ModuleType, tmp_path: Path, how: str) -> None:
+    answer = serving.serve(write(tmp_path / how, "one_class_in_a_dictionary"), trust_remote_code=True, **{how: 2})
+    assert "error" not in answer, answer.get("trace") or answer["error"]
     assert answer["tokens"]
     assert answer["apart"] < serving.TOLERANCE
