@@ -20,7 +20,7 @@ class Sizes(nn.Module):
 
 class Asserts(Sizes):
     def forward(self, x):
-        B, T = x.shape
+        _, T = x.shape
         assert self.most >= T, "too long"
         return x
 
@@ -50,7 +50,7 @@ class Global(Sizes):
 
 class Batch(Sizes):
     def forward(self, x):
-        B, T = x.shape
+        B, _ = x.shape
         assert self.most >= B
         return x
 

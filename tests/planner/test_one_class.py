@@ -1,4 +1,4 @@
-"""Table, layers and head in one class: cut where hidden states become logits, or refused at the line that mixes both."""
+"""Table, layers and head in one class: cut where hidden states become logits, or refused where both are mixed."""
 
 from __future__ import annotations
 

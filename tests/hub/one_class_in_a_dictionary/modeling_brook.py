@@ -17,7 +17,7 @@ class Mixer(nn.Module):
         self.resid = nn.Dropout(config.dropout)
 
     def forward(self, x):
-        B, T, C = x.size()
+        B, T, _ = x.size()
         q, k, v = (part.view(B, T, self.n_head, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=2))
         rate = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=rate, is_causal=True)
