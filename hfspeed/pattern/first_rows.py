@@ -82,7 +82,7 @@ def _cut_at(node: fx.Node, tokens: int) -> int | None:
     if function_name(node) not in {"__getitem__", "getitem"} or len(node.args) != 2:
         return None
     source, index = node.args
-    if not isinstance(source, fx.Node) or source.op != "get_attr":
+    if not isinstance(source, fx.Node) or not (source.op == "get_attr" or _kept(source)):
         return None
     parts = list(index) if isinstance(index, tuple) else [index]
     if parts.count(...) == 1:
@@ -96,6 +96,11 @@ def _cut_at(node: fx.Node, tokens: int) -> int | None:
     if len(cut) != 1 or slices[cut[0]].start not in (None, 0) or slices[cut[0]].step not in (None, 1):
         return None
     return cut[0] if part[cut[0]] == tokens < whole[cut[0]] else None
+
+
+def _kept(node: fx.Node) -> bool:
+    """Whether it is a tensor that nobody made in this call: a table that is neither a buffer nor a parameter."""
+    return node.op == "placeholder" and node.target == "constant"
 
 
 def expression_of(recovered: Recovered, node: fx.Node) -> ast.expr | None:

@@ -48,7 +48,7 @@ from hfspeed.planner.together import reductions
 from hfspeed.planner.unproven import unproven
 from hfspeed.planner.unseen import unseen
 from hfspeed.planner.verdicts import Key, Verdict, Verdicts, key
-from hfspeed.planner.ways import other_ways
+from hfspeed.planner.ways import other_turns, other_ways
 from hfspeed.planner.withdraw import withdrawn
 from hfspeed.refusal import Reason, Refusal
 
@@ -146,7 +146,7 @@ def _begun(
 def _small(subject: Subject, full: Study, first: Plan, ranks: int, stages: int, *, by_mask: bool = False) -> Study:
     few, *more = depths(first, stages)
     small = _smaller(subject, full, few, ranks, by_mask)
-    if more and other_ways(full.recording, small.recording):
+    if more and (other_ways(full.recording, small.recording) or other_turns(full.recording, small.recording)):
         with suppress(SubjectError):  # of so many layers it may be too large to be run
             small = _smaller(subject, full, more[0], ranks, by_mask)
     if full.masked:

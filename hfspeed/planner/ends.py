@@ -46,7 +46,7 @@ def settle_ends(model: Any) -> bool:
     if path is None:
         return False
     rows = model.get_submodule(path).weight.shape[0]
-    linears = [name for name, one in named if isinstance(one, nn.Linear) and one.out_features == rows]
+    linears = [name for name, one in named if isinstance(one, nn.Linear) and one.out_features >= rows]
     setattr(model, FOUND, (path, linears[-1] if linears else path))
     return True
 

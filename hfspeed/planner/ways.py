@@ -41,6 +41,28 @@ def other_ways(full: Recording, small: Recording, *, layers: bool = True) -> tup
     return tuple(found.values())
 
 
+def other_turns(full: Recording, small: Recording) -> bool:
+    """Whether a loop over layers does something between two of them that it does between no two of the small model."""
+    known = _turns(small)
+    return any(not turns <= known.get(where, set()) for where, turns in _turns(full).items())
+
+
+def _turns(recording: Recording) -> dict[Any, set[tuple[str, ...]]]:
+    """By class: the operations between one call of a list's members and the next, for all that were seen."""
+    found: dict[Any, set[tuple[str, ...]]] = {}
+    lists = {name for name, one in recording.model.named_modules() if isinstance(one, nn.ModuleList)}
+    for call in recording.calls.values():
+        turn: list[str] | None = None
+        for node in call.graph.nodes:
+            if node.op == "call_module" and str(node.target).rpartition(".")[0] in lists:
+                if turn is not None:
+                    found.setdefault(kind(call.cls), set()).add(tuple(turn))
+                turn = []
+            elif turn is not None and node.op.startswith("call_") and not _idle(node, LAYOUT | {"to"}):
+                turn.append(_word(node))
+    return found
+
+
 def _idle(node: fx.Node, words: set[str]) -> bool:
     """Whether it need not be seen elsewhere: it is one of ``words``, or a cast to what its value is already."""
     if function_name(node) == "to" and node.all_input_nodes:

@@ -71,9 +71,16 @@ class WholeForCausalLM(PreTrainedModel):
 HEAD = "self.head = nn.Linear(config.n_embd, config.vocab_size)"
 
 
-def written(folder: Path, end: str, head: str = HEAD) -> Subject:
+LOOP = """        for block in self.h:
+            x = block(x)
+"""
+
+
+def written(folder: Path, end: str, head: str = HEAD, loop: str = LOOP) -> Subject:
     """A model whose forward ends so: from ``x``, what the layers gave, to what it returns."""
-    body = PARTS.replace("HEAD", head) + textwrap.indent(textwrap.dedent(end).strip(), " " * 8) + "\n"
+    body = (
+        PARTS.replace("HEAD", head).replace(LOOP, loop) + textwrap.indent(textwrap.dedent(end).strip(), " " * 8) + "\n"
+    )
     (folder / "configuration_whole.py").write_text(CONFIGURATION)
     (folder / "modeling_whole.py").write_text(body)
     names = {"AutoConfig": "configuration_whole.WholeConfig"}

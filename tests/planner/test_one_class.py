@@ -113,3 +113,19 @@ def test_logits_of_more_than_hidden_states(what: str, tmp_path: Path) -> None:
 def test_a_head_that_is_called_twice_is_told_at_its_class(tmp_path: Path) -> None:
     with pytest.raises(HfspeedError, match="keep the token table and the decoder in one child"):
         decide(written(tmp_path, "return self.head(self.norm(x)) + self.head(self.h[0](x))"))
+
+
+def test_what_late_layers_read_of_early_ones_is_seen_at_every_cut(tmp_path: Path) -> None:
+    loop = """        kept = []
+        for number, block in enumerate(self.h):
+            if number > 1:
+                x = x + kept.pop()
+            x = block(x)
+            if number < 1:
+                kept.append(x)
+"""
+    subject = written(tmp_path, "return self.head(self.norm(x))", loop=loop)
+    subject.config.n_layer = 3
+    plan = decide(subject)
+    assert plan.stages is None
+    assert any(no.wanted == "stages" and "differ" in no.reason.value for no in plan.refusals)
