@@ -13,6 +13,7 @@ from torch import fx
 
 from hfspeed.graph.nodes import value_of
 from hfspeed.graph.positions import span_at
+from hfspeed.pattern.layout import FLAT, laid
 from hfspeed.pattern.scores import Operand, Written, descends, refused
 from hfspeed.refusal import Reason, Refused
 
@@ -27,12 +28,12 @@ def widened(one: Written, frame: Frame, tokens: int) -> Written:
         Refused: query, key and value do not go in as heads, or more than the result comes out.
     """
     inside = {node for node in one.call.graph.nodes if frame in node.meta.get("stack", ())}
-    parts = [_entry(one, part.node, inside, tokens) for part in (one.query, one.key, one.value)]
+    parts = [_entry(one, part, inside, tokens) for part in (one.query, one.key, one.value)]
     made = descends(one.last) & inside
     out = [node for node in made if any(user not in inside for user in node.users)]
     if len(out) != 1:
         raise _helper(one, "the function that attends has several results")
-    layout = _layout(one, out[0], tokens)
+    layout = _layout(one, out[0], tokens, one.value)
     return replace(one, query=parts[0], key=parts[1], value=parts[2], last=out[0], layout=layout)
 
 
@@ -94,9 +95,9 @@ def argument(product: ast.expr, node: fx.Node, at: int | str) -> ast.expr | None
     return given[at] if at < len(given) else named.get(("query", "key", "value")[at])
 
 
-def _entry(one: Written, node: fx.Node, inside: set[fx.Node], tokens: int) -> Operand:
-    """The one value from outside that ``node`` is made of."""
-    found, todo = set[fx.Node](), [node]
+def _entry(one: Written, part: Operand, inside: set[fx.Node], tokens: int) -> Operand:
+    """The one value from outside that ``part`` is made of."""
+    found, todo = set[fx.Node](), [part.node]
     while todo:
         at = todo.pop()
         if at in inside:
@@ -106,11 +107,15 @@ def _entry(one: Written, node: fx.Node, inside: set[fx.Node], tokens: int) -> Op
     if len(found) != 1:
         raise _helper(one, "query, key and value are not what the function that attends is given")
     (outer,) = found
-    return Operand(outer, -1, _layout(one, outer, tokens))
+    return Operand(outer, -1, _layout(one, outer, tokens, part))
 
 
-def _layout(one: Written, node: fx.Node, tokens: int) -> str:
+def _layout(one: Written, node: fx.Node, tokens: int, part: Operand) -> str:
+    """The order of dimensions at ``node``; if heads are none of them, they are of the size that ``part`` has."""
     shape = tuple(getattr(value_of(node), "shape", ()))
+    size = laid(value_of(part.node), part.layout).shape[-1]
+    if len(shape) == 3 and shape[:2] == (1, tokens) and shape[2] % size == 0:
+        return f"bt{FLAT}{size}"
     if len(shape) == 4 and tokens in shape[1:3]:
         return "bhtd" if shape[2] == tokens else "bthd"
     raise _helper(one, "the function that attends does not take and give heads")

@@ -12,7 +12,7 @@ from torch import fx, nn
 from hfspeed.graph.positions import span_at
 from hfspeed.pattern.attend_call import Frame, argument, arguments, results
 from hfspeed.pattern.edit import Change, changed
-from hfspeed.pattern.layout import RESULT, spelled
+from hfspeed.pattern.layout import FLAT, RESULT, spelled
 from hfspeed.pattern.prune import Tangled, prune
 from hfspeed.pattern.scores import Operand, Written, refused
 from hfspeed.pattern.site import recovered_of
@@ -100,7 +100,11 @@ def edit(one: Written, at: Where, inner: Written, *, grouped: bool = False) -> A
         first = last = _expression(one, recovered, at.frame)
         given = _given(one, inner, at, last)
         pairs = zip(given, (one.query, one.key, one.value), strict=True)
-        texts = [_spelled(recovered, expression, part.layout) for expression, part in pairs]
+        sizes = [f"{recovered.self_name}.attn.{name}" for name in ("key_size", "key_size", "value_size")]
+        texts = [
+            _spelled(recovered, expression, part.layout, size)
+            for (expression, part), size in zip(pairs, sizes, strict=True)
+        ]
         values = given[2]
     if grouped:
         texts[1:] = [f"{text}[:, :: {recovered.self_name}.attn.repeats]" for text in texts[1:]]
@@ -175,13 +179,13 @@ def _operand(one: Written, recovered: Recovered, product: ast.expr, node: fx.Nod
     return _spelled(recovered, found, part.layout)
 
 
-def _spelled(recovered: Recovered, found: ast.expr, layout: str) -> str:
-    turned = _turned(found, len(layout))
+def _spelled(recovered: Recovered, found: ast.expr, layout: str, size: str = "") -> str:
+    turned = _turned(found, len(layout)) if FLAT not in layout else None
     if turned is not None:
         found, layout = turned, layout[:-2] + layout[-1] + layout[-2]
     text = recovered.segment(found)
     plain = isinstance(found, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-    return spelled(text if plain else f"({text})", layout)
+    return spelled(text if plain else f"({text})", layout, size=size)
 
 
 def _turned(node: ast.expr, dimensions: int) -> ast.expr | None:

@@ -25,6 +25,11 @@ ARITHMETIC: Final = frozenset({"mul", "div", "true_divide", "truediv", "divide",
 """The same of two values that both come from scores."""
 NUMBERLESS: Final = frozenset({"isnan", "isinf", "isfinite", "isneginf", "isposinf"})
 """Questions that no score answers with yes."""
+SHAPED: Final = frozenset({
+    "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_tensor", "new_zeros", "ones_like",
+    "zeros_like",
+})  # fmt: skip
+"""What is made like scores has none of their numbers."""
 SCORES: Final = (-1e3, -1.0, 1e-3, 30.0, 1e3)
 """How often as large scores are tried; the largest are some thousands, and what begins at 1e4 no score reaches."""
 WEIGHTS: Final = (1e-4, 1e-2, 0.5)
@@ -84,7 +89,7 @@ def _vet(call: Call, first: set[fx.Node], last: set[fx.Node]) -> None:
         inputs = [one for one in node.all_input_nodes if one in moving]
         if node not in made or node not in wanted or node in last or not inputs:
             continue
-        if function_name(node) in NUMBERLESS or _shifts(node):
+        if function_name(node) in NUMBERLESS | SHAPED or _shifts(node):
             continue  # what is made of it counts as no score
         moving.add(node)
         if is_softmax(node) or weights.intersection(inputs):

@@ -21,7 +21,7 @@ from hfspeed.planner.crowds import crowds
 from hfspeed.planner.declared import disagreements
 from hfspeed.planner.divided import divided
 from hfspeed.planner.draft import draft
-from hfspeed.planner.endings import long_answers, other_end
+from hfspeed.planner.endings import long_answers, other_forwards
 from hfspeed.planner.failed import failed
 from hfspeed.planner.failed import told as told_of
 from hfspeed.planner.full_size import share_stops
@@ -89,7 +89,7 @@ def _decide(subject: Subject, built: Any, *, as_written: bool = False) -> Plan:
     if reduced := reduced or asked_of_process(small):
         raise RefusedError(subject.name, reduced)
     plan = _covered(full, verdicts, proven)
-    lost = unproven(full, plan, proofs) or other_end(plan, proven) or beside(plan, full.model)
+    lost = unproven(full, plan, proofs) or other_forwards(full, plan, proven) or beside(plan, full.model)
     if lost := lost or baked(small, proven):
         raise RefusedError(subject.name, lost)
     cached = from_cache(small)

@@ -28,6 +28,7 @@ from hfspeed.reference.run import watched
 from hfspeed.refusal import Reason, Refusal
 
 HELP: Final = "let neither hidden states nor logits of a token hang on how many tokens there are"
+SIZES: Final = "let no branch depend on a size, or name the attribute that it depends on in the configuration"
 
 
 def long_answers(small: Study, plan: Plan) -> tuple[Refusal, ...]:
@@ -50,17 +51,20 @@ def long_answers(small: Study, plan: Plan) -> tuple[Refusal, ...]:
     return (Refusal("model", Reason.VALUE_VARIES, found, call.path, place_of(call), help=HELP),)
 
 
-def other_end(plan: Plan, proven: Plan) -> tuple[Refusal, ...]:
-    """A refusal if the forward that ends early is not, letter for letter, the one that was run in the proof."""
-    if plan.wrapper.ending is None:
-        return ()
-    known = {(one.module, one.base, one.text) for one in proven.forwards}
-    own = [one for one in plan.forwards if plan.wrapper.base in one.paths]
-    same = plan.wrapper.ending.at == proven.wrapper.ending.at if proven.wrapper.ending is not None else False
-    if own and same and all((one.module, one.base, one.text) in known for one in own):
-        return ()
-    found = "at full size its forward ends elsewhere than that of the small model, which was proven"
-    return (Refusal("proof", Reason.CANNOT_RUN, found, plan.wrapper.base, help="let no branch depend on a size"),)
+def other_forwards(full: Study, plan: Plan, proven: Plan) -> tuple[Refusal, ...]:
+    """Refusals of rewritten forwards that are not, letter for letter, those that were run in the proof."""
+    known = {(one.module, one.base, one.method, one.text) for one in proven.forwards}
+    found = "at full size its forward is rewritten otherwise than that of the small model, which was proven"
+    told = []
+    for one in plan.forwards:
+        if (one.module, one.base, one.method, one.text) not in known:
+            call = full.recording.calls.get(full.recording.same(one.paths[0]))
+            place = place_of(call) if call is not None else None
+            told.append(Refusal("proof", Reason.CANNOT_RUN, found, one.paths[0], place, help=SIZES))
+    end, other = plan.wrapper.ending, proven.wrapper.ending
+    if end is not None and (other is None or other.at != end.at):
+        told.append(Refusal("proof", Reason.CANNOT_RUN, found, plan.wrapper.base, help=SIZES))
+    return tuple(told)
 
 
 def _beside(small: Study, plan: Plan) -> Refusal | None:

@@ -136,6 +136,7 @@ class CausalAttention(nn.Module):
         self.heads = op.heads // ranks
         self.kv_heads = shares.span(op.kv_heads, 0, ranks)[1]
         self.repeats = self.heads // self.kv_heads
+        self.key_size, self.value_size = op.head_size, op.value_size
         start, stop = shares.span(op.heads, group.rank if op.split else 0, ranks)
         self.slopes = torch.tensor(op.alibi[start:stop], dtype=torch.float64) if op.alibi else None
         self.turn = 0

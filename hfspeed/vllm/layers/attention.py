@@ -33,7 +33,7 @@ class InterfaceAttention(Layer):
             settings["attn_backend"] = chunked_backend(settings["head_size"], op.chunk, settings["cache_config"])
         super().__init__(**settings)
         self.op = op
-        self.value_size = value_size
+        self.value_size, self.key_size = value_size, op.head_size  # kernels may have larger ones
         self.repeats = self.num_heads // self.num_kv_heads
         self.register_buffer("number", _numbered(self) if apart else None, persistent=False)
 
@@ -86,6 +86,7 @@ class Turns(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.repeats, self.turn = layers[0].repeats, 0
+        self.key_size, self.value_size = layers[0].key_size, layers[0].value_size
 
     def forward(self, *tensors: Any, **keywords: Any) -> tuple[torch.Tensor, None]:
         """As `InterfaceAttention`."""
