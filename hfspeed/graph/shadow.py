@@ -124,6 +124,9 @@ class Shadows:
     def _shadow(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if getattr(func, "__name__", "") == "__get__":
             return MISSING
+        if getattr(func, "__name__", "") == "isnan" and self._real(args) is MISSING:
+            # a forward that works has none, whatever its weights are; what else it does is never reached
+            return torch.zeros((), dtype=torch.bool).expand(args[0].shape)
         real_args, real_kwargs = self._real(_known_by_shape(func, args)), self._real(kwargs)
         if real_args is MISSING or real_kwargs is MISSING:
             return MISSING

@@ -67,7 +67,16 @@ def test_where_it_ends(how: str, tmp_path: Path) -> None:
     assert {path for path, _ in found.ending.absent} >= {"words", "places", "h.0", "h.1"}
 
 
-@pytest.mark.parametrize("how", ["the last token alone", "a method"])
+ENDS["a question that no working model says yes to"] = (
+    "",
+    "y = self.head(self.norm(x))\nif not self.training and torch.isnan(y).any():\n    y = y * 0\nreturn y",
+    "head",
+    True,
+    "return self.norm(x)",
+)
+
+
+@pytest.mark.parametrize("how", ["the last token alone", "a method", "a question that no working model says yes to"])
 def test_served_exactly(how: str, tmp_path: Path) -> None:
     head, text, *_ = ENDS[how]
     plan = decide(written(tmp_path, text, head) if head else written(tmp_path, text))
