@@ -157,7 +157,11 @@ def _experts(ops: Iterable[Op], ranks: int) -> Iterator[str]:
 
 
 def _wrapper(plan: Plan) -> Iterator[str]:
-    yield f"{plan.wrapper.base} takes {', '.join(plan.wrapper.keywords)}"
+    yield f"{plan.wrapper.base or plan.architecture} takes {', '.join(plan.wrapper.keywords)}"
+    if (end := plan.wrapper.ending) is not None:
+        yield f"hidden states are what {end.at} {'is given' if end.given else 'gives'}"
+    if told := plan.wrapper.constants:
+        yield "it is always told " + ", ".join(f"{name}={value}" for name, value in told)
     if plan.wrapper.first_position:
         yield f"positions begin at {plan.wrapper.first_position}, and padding in a prompt counts as any token does"
     if limit := plan.wrapper.limit:
