@@ -46,7 +46,9 @@ def settle_ends(model: Any) -> bool:
     if path is None:
         return False
     rows = model.get_submodule(path).weight.shape[0]
-    linears = [name for name, one in named if isinstance(one, nn.Linear) and one.out_features >= rows]
+    layers = tuple(f"{name}." for name, one in named if isinstance(one, nn.ModuleList))
+    outer = [(name, one) for name, one in named if isinstance(one, nn.Linear) and not name.startswith(layers)]
+    linears = [name for name, one in outer if one.out_features >= rows]  # vocabularies may be filled up
     setattr(model, FOUND, (path, linears[-1] if linears else path))
     return True
 
