@@ -15,8 +15,8 @@ from torch import nn
 
 from hfspeed.planner.build import eager
 from hfspeed.planner.import_file import AUTHOR_ERRORS
-from hfspeed.planner.lengths import prompt
 from hfspeed.planner.mismatch import arithmetic
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import Study
 from hfspeed.planner.witness import distance
 from hfspeed.reference.asking import scores

@@ -15,8 +15,8 @@ from hfspeed.graph.record import Call, record
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Attention, Embed, Gated, Plan
 from hfspeed.planner.import_file import AUTHOR_ERRORS
-from hfspeed.planner.lengths import prompt
 from hfspeed.planner.precision import in_dtype
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.refusal import Reason, Refusal
 

@@ -16,9 +16,9 @@ from hfspeed.planner.build import build, eager, randomise
 from hfspeed.planner.draft import draft
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.layers import layers_needed
-from hfspeed.planner.lengths import prompt
 from hfspeed.planner.load import Subject
 from hfspeed.planner.precision import in_dtype
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.remake import remake, spots
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.study import Study, study

@@ -14,9 +14,9 @@ from hfspeed.graph.nodes import function_name
 from hfspeed.graph.tensors import tensors
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Plan
-from hfspeed.planner.lengths import prompt, taken
 from hfspeed.planner.mismatch import BOUNDS, arithmetic
 from hfspeed.planner.own_attention import BOUND
+from hfspeed.planner.prompts import prompt, taken
 from hfspeed.planner.rows import RUN
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.ways import line

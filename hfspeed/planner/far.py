@@ -12,8 +12,8 @@ from torch.overrides import TorchFunctionMode
 
 from hfspeed.graph.positions import author_of, forward_code, place_at
 from hfspeed.planner.import_file import AUTHOR_ERRORS
-from hfspeed.planner.lengths import prompt
 from hfspeed.planner.mismatch import arithmetic
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.witness import distance
 from hfspeed.reference.asking import scores

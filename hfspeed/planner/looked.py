@@ -18,9 +18,9 @@ from hfspeed.plan.styles import KINDS, StylePlans, attribute, generic, under
 from hfspeed.planner.build import build, randomise
 from hfspeed.planner.draft import draft
 from hfspeed.planner.layers import layers_needed, without_layers
-from hfspeed.planner.lengths import prompt
 from hfspeed.planner.load import Subject
 from hfspeed.planner.plan_forms import regular
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.simulate import TOKENS, Whole
 from hfspeed.planner.study import Study, study

@@ -18,8 +18,8 @@ from torch.overrides import TorchFunctionMode
 from hfspeed.graph.positions import author_of, place_at
 from hfspeed.graph.tensors import copied, tensors
 from hfspeed.planner.import_file import AUTHOR_ERRORS
-from hfspeed.planner.lengths import prompt
 from hfspeed.planner.mismatch import arithmetic
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.refusal import Place, Reason, Refusal
 

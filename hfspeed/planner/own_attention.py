@@ -12,8 +12,8 @@ from hfspeed.pattern.unreached import vetted_weights
 from hfspeed.planner.asked import own
 from hfspeed.planner.build import attending
 from hfspeed.planner.import_file import AUTHOR_ERRORS
-from hfspeed.planner.lengths import prompt
 from hfspeed.planner.precision import in_dtype
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import Study
 from hfspeed.planner.witness import distance
 from hfspeed.reference.asking import scores

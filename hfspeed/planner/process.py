@@ -18,8 +18,8 @@ from torch import nn
 
 from hfspeed.planner.build import build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
-from hfspeed.planner.lengths import prompt
 from hfspeed.planner.mismatch import arithmetic
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.surroundings import WORDS, Names, made_of_it
 from hfspeed.refusal import Place, Reason, Refusal

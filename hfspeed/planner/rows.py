@@ -19,8 +19,8 @@ from hfspeed.plan.paths import within
 from hfspeed.planner.asked import BOUND
 from hfspeed.planner.build import build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
-from hfspeed.planner.lengths import prompt, taken
 from hfspeed.planner.mismatch import BOUNDS, arithmetic
+from hfspeed.planner.prompts import prompt, taken
 from hfspeed.planner.study import TOKENS, TRIED, Study
 from hfspeed.planner.tables import tables
 from hfspeed.planner.ways import line, other_ways

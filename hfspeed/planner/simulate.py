@@ -11,7 +11,7 @@ import torch
 
 from hfspeed.graph.exact import Exact
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told
-from hfspeed.planner.lengths import prompt
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.witness import distance
 from hfspeed.reference.ranks import Group, Ranks, RanksError
 from hfspeed.reference.styles import Styled, split, staged

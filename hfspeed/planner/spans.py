@@ -23,8 +23,8 @@ from hfspeed.pattern.span import EVERYTHING, FARTHEST, ODD, Span, span_of
 from hfspeed.plan import History, Plan
 from hfspeed.planner.build import attending, build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
-from hfspeed.planner.lengths import prompt
 from hfspeed.planner.load import Subject
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.study import Study
 from hfspeed.refusal import Reason, Refusal

@@ -11,7 +11,7 @@ from torch import nn
 from hfspeed.graph.exact import Exact
 from hfspeed.graph.record import Call, record
 from hfspeed.planner.ends import table_of
-from hfspeed.planner.lengths import prompt
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import TOKENS, Study
 
 

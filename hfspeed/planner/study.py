@@ -32,8 +32,8 @@ from hfspeed.planner.blame import line_of, unrun
 from hfspeed.planner.build import build, mark, randomise
 from hfspeed.planner.ends import table_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS
-from hfspeed.planner.lengths import prompt, taken
 from hfspeed.planner.precision import in_dtype
+from hfspeed.planner.prompts import prompt, taken
 from hfspeed.planner.reads import blind, steady
 from hfspeed.planner.sizes import context, longest
 from hfspeed.planner.wrapper import base_of, takes_positions

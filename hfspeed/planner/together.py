@@ -20,9 +20,9 @@ from hfspeed.plan import Attention, Experts, History, Plan, Recurrence
 from hfspeed.plan.paths import within
 from hfspeed.planner.ends import table_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS
-from hfspeed.planner.lengths import prompt
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.noticed import noticed
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.ways import line
 from hfspeed.reference.asking import ids_name

@@ -16,8 +16,8 @@ from hfspeed.planner import draft as drafting
 from hfspeed.planner.build import build
 from hfspeed.planner.decide import decide
 from hfspeed.planner.draft import draft
-from hfspeed.planner.lengths import prompt
 from hfspeed.planner.load import Subject
+from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import TOKENS, study
 from hfspeed.planner.verdicts import Verdicts
 
