@@ -28,6 +28,7 @@ from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.judge import judge
 from hfspeed.planner.layers import depths, fewest
 from hfspeed.planner.load import Subject
+from hfspeed.planner.loud import loud
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.mixers import mixers as stateful_mixers
 from hfspeed.planner.mixers import refused as stays_whole
@@ -83,7 +84,9 @@ def _decide(subject: Subject, built: Any, *, as_written: bool = False) -> Plan:
     proven, proofs = _prove(subject, small, verdicts)
     if other := (differs(small) if first.wrapper.interface else None) or unseen(small) or lost_mask(small, proven):
         raise RefusedError(subject.name, (other,))
-    if reduced := reductions(small, proven) or crowds(small) or rows.rest(proven) or asked_of_process(small):
+    if reduced := reductions(small, proven) or crowds(small) or loud(small, proven):
+        raise RefusedError(subject.name, reduced)
+    if reduced := rows.rest(proven) or asked_of_process(small):
         raise RefusedError(subject.name, reduced)
     plan = _covered(full, verdicts, proven)
     if lost := unproven(full, plan, proofs) or beside(plan, full.model) or baked(small, proven):

@@ -22,7 +22,9 @@ STAGES: dict[str, Any] = {"pipeline_parallel_size": 2, "enforce_eager": False, "
 
 
 def write(folder: Path, family: str) -> Path:
-    importlib.import_module("families").write(folder, family)
+    known = importlib.import_module("checkpoints")
+    writer = known if family in known.MODELS else importlib.import_module("families")
+    writer.write(folder, family)
     return folder
 
 
