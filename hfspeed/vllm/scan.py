@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -73,15 +73,47 @@ def _convolution(
     assert x is not None
     assert weight is not None
     silu = settings["activation"] is not None
-    at = side.starts, side.pages, side.goes_on
-    return kernels.cpu_convolved(x[0], packed(weight, kept), given["bias"], states, *at, silu=silu)[None]
+    with Widened(states, side.pages) as wide:
+        at = side.starts, wide.pages, side.goes_on
+        out = kernels.cpu_convolved(x[0], packed(weight, kept), given["bias"], wide.states, *at, silu=silu)
+    return out[None]
+
+
+TAPS = 4
+"""Inputs that vLLM's kernels for convolutions look at; they take no fewer, and no more."""
 
 
 def packed(weight: torch.Tensor, kept: Kept) -> torch.Tensor:
-    """Weights in the kernel's layout, packed anew when they have changed."""
+    """Weights in the kernel's layout, packed anew when they have changed; fewer than `TAPS` are led by zeros."""
     if "weight" not in kept or not torch.equal(kept["weight"], weight):
-        kept["weight"], kept["packed"] = weight.clone(), kernels.cpu_packed(weight)
+        whole = torch.nn.functional.pad(weight, (max(0, TAPS - weight.shape[1]), 0))
+        kept["weight"], kept["packed"] = weight.clone(), kernels.cpu_packed(whole)
     return kept["packed"]
+
+
+class Widened:
+    """States of a convolution as the kernel wants them: where it has fewer inputs, in a copy that is led by zeros.
+
+    Args:
+        states: ``[pages, channels, width - 1]``.
+        pages: of each sequence, as int32; in ``pages`` are those of the copy.
+    """
+
+    def __init__(self, states: torch.Tensor, pages: torch.Tensor) -> None:
+        self.theirs, self.at, self.missing = states, pages, TAPS - 1 - states.shape[2]
+        self.states, self.pages = states, pages
+
+    def __enter__(self) -> Self:
+        if self.missing > 0:
+            self.at = self.at.long()
+            mine = self.theirs[self.at].transpose(1, 2)
+            self.states = torch.nn.functional.pad(mine, (0, 0, self.missing, 0)).transpose(1, 2)
+            self.pages = torch.arange(len(mine), dtype=torch.int32)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.missing > 0:
+            self.theirs[self.at] = self.states[:, :, self.missing :]
 
 
 def _delta(
