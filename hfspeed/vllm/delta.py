@@ -38,18 +38,15 @@ def stepped(given: Operands, settings: Settings, states: torch.Tensor, pages: to
         both = both.mul_(both.square().sum(-1, keepdim=True).add_(EPS).rsqrt_())
     both = heads_of(both, heads, 1)
     read = torch.empty(*both.shape[:3], width)
-    for number, page in enumerate(pages.tolist()):
-        torch.bmm(both[number], states[page], out=read[number])
+    for one, page, into in zip(both.unbind(), pages.tolist(), read.unbind(), strict=True):
+        torch.bmm(one, states[page], out=into)
     queries, keys = both.unbind(2)
-    logs = g.float().clamp(-MOST, MOST)
-    logs = torch.where(logs.abs() < LEAST, -LEAST, logs)[..., None]
+    logs = torch.copysign(g.abs().float().clamp_(LEAST, MOST), g)[..., None]
     read.mul_(logs.exp()[..., None])
-    wrong = v.float().sub_(read[:, :, 1]) if v.dtype != torch.float32 else v - read[:, :, 1]
-    wrong.mul_(beta.float()[..., None])
+    wrong = torch.sub(v, read[:, :, 1]).mul_(beta[..., None])
     out = read[:, :, 0].addcmul_((queries * keys).sum(-1, keepdim=True), wrong)
     out.mul_(size**-0.5 if settings["scale"] is None else settings["scale"])
-    shape = heads, size, width
-    steps, rate = logs.expand(-1, -1, size), torch.ones(heads)[:, None, None].expand(*shape)
+    steps, rate = logs.expand(-1, -1, size), torch.ones(heads)[:, None, None].expand(heads, size, width)
     cpu_state_update(states, keys / logs, steps, rate, wrong, wrong, None, pages, torch.empty(keys.shape))
     return out.to(v.dtype)[:, None]
 

@@ -56,10 +56,11 @@ def hfspeed_recurrence(out: torch.Tensor, operands: list[torch.Tensor | None], n
         return
     slot = states.slots[number]
     axis = slot.called.kernel.axis
-    out.narrow(axis, now.rows, out.shape[axis] - now.rows).zero_()  # filled up to a size that was compiled
-    given = dict(zip(slot.called.kernel.roles, operands, strict=True))
-    _singles(slot, given, states.views(number), now, out)
-    _pieces(slot, given, states.views(number), now, out)
+    if (left := out.shape[axis] - now.rows) > 0:  # filled up to a size that was compiled
+        out.narrow(axis, now.rows, left).zero_()
+    given, mine = dict(zip(slot.called.kernel.roles, operands, strict=True)), states.views(number)
+    _singles(slot, given, mine, now, out)
+    _pieces(slot, given, mine, now, out)
 
 
 def _singles(
