@@ -31,7 +31,9 @@ class Stateful(nn.Module):
         out = self.called.kernel.room(operands)
         ordered = [operands[role] for role in self.called.kernel.roles]
         number = self.first + self.turn.next()
-        torch.ops.vllm.hfspeed_recurrence(out, ordered, number, self.prefix)
+        # what nobody traces needs no operation around it
+        run = torch.ops.vllm.hfspeed_recurrence if torch.compiler.is_compiling() else hfspeed_recurrence
+        run(out, ordered, number, self.prefix)
         return self.called.result(out)
 
 
