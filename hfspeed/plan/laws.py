@@ -119,7 +119,7 @@ def division(plan: Plan, ranks: int) -> Iterator[str]:
     for op in plan.ops:
         if told := _cut_badly(op):
             yield f"{op.path} {told}"
-        elif isinstance(op, Column) and (op.units < 1 or op.outputs % op.units):
+        elif isinstance(op, Column) and (op.units < 1 or (not op.segments and op.outputs % op.units)):
             yield f"{op.path} has {op.outputs} outputs, which {op.units} units do not divide"
         elif isinstance(op, Heads | Attention) and (op.kv_heads < 1 or op.heads % op.kv_heads):
             yield f"{op.path} has {op.heads} heads, which {op.kv_heads} key heads do not divide"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 from hfspeed.emit import emitted
@@ -30,6 +29,7 @@ from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.judge import judge
 from hfspeed.planner.layers import depths, fewest
 from hfspeed.planner.load import Subject
+from hfspeed.planner.loud import loud
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.mixers import mixers as stateful_mixers
 from hfspeed.planner.mixers import refused as stays_whole
@@ -85,8 +85,9 @@ def _decide(subject: Subject, built: Any, *, as_written: bool = False) -> Plan:
     proven, proofs = _prove(subject, small, verdicts)
     if other := (differs(small) if first.wrapper.interface else None) or unseen(small) or lost_mask(small, proven):
         raise RefusedError(subject.name, (other,))
-    reduced = reductions(small, proven) or crowds(small) or rows.rest(proven) or long_answers(small, proven)
-    if reduced := reduced or asked_of_process(small):
+    if reduced := reductions(small, proven) or crowds(small) or loud(small, proven):
+        raise RefusedError(subject.name, reduced)
+    if reduced := rows.rest(proven) or long_answers(small, proven) or asked_of_process(small):
         raise RefusedError(subject.name, reduced)
     plan = _covered(full, verdicts, proven)
     lost = unproven(full, plan, proofs) or other_forwards(full, plan, proven) or beside(plan, full.model)
@@ -200,7 +201,7 @@ def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, li
     """Prove the small plan on one rank, else refuse; then on ranks and stages, else do without them."""
     plan, _ = draft(small, verdicts)
     try:
-        proofs = prove(plan, small.fresh, _classes(plan), ranks=(1,), stages=(1,))
+        proofs = prove(plan, small.fresh, emitted(plan), ranks=(1,), stages=(1,))
     except (Mismatch, PlanError) as error:
         if withdrawn(small, verdicts, plan, error):
             return _prove(subject, small, verdicts)
@@ -245,10 +246,6 @@ def _remembering(subject: Subject, small: Study, verdicts: Verdicts, plan: Plan)
         except RefusedError:
             verdicts.histories = frozenset()
     return None
-
-
-def _classes(plan: Plan) -> ModuleType:
-    return emitted(plan)
 
 
 def _worst(proofs: list[Proof]) -> list[Proof]:

@@ -14,6 +14,7 @@ from hfspeed.graph.nodes import function_name
 from hfspeed.graph.tensors import tensors
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Plan
+from hfspeed.planner.lengths import unusual
 from hfspeed.planner.mismatch import BOUNDS, arithmetic
 from hfspeed.planner.own_attention import BOUND
 from hfspeed.planner.prompts import prompt, taken
@@ -41,14 +42,28 @@ def long_answers(small: Study, plan: Plan) -> tuple[Refusal, ...]:
     if (no := _beside(small, plan)) is not None:
         return (no,)
     most = taken(lambda tokens: _answers(small, plan, tokens), TOKENS, RUN)
+    for tokens in unusual(small):
+        if tokens <= most and (apart := _apart(small, plan, tokens, most)):
+            return (apart,)
     for exact in (True, False):  # a table made anew is more exact than the first one
         (short, _, _), (hidden, logits, ours) = (_answers(small, plan, many, exact) for many in (TOKENS, most))
         bound = BOUNDS[torch.float64]
         if distance(short, hidden[:, :TOKENS]) <= BOUND and distance(logits, ours) <= bound:
             return ()
-    found = f"in a row of {most} tokens it answers otherwise than by the hidden state of each token"
+    return (_told(small, plan, most),)
+
+
+def _apart(small: Study, plan: Plan, tokens: int, most: int) -> Refusal | None:
+    """A refusal if a row of so many tokens is answered otherwise than the beginning of a long one."""
+    (hidden, logits, ours), (longer, _, _) = (_answers(small, plan, many) for many in (tokens, most))
+    same = distance(hidden, longer[:, :tokens]) <= BOUND and distance(logits, ours) <= BOUNDS[torch.float64]
+    return None if same else _told(small, plan, tokens)
+
+
+def _told(small: Study, plan: Plan, tokens: int) -> Refusal:
+    found = f"in a row of {tokens} tokens it answers otherwise than by the hidden state of each token"
     call = small.recording.calls[plan.wrapper.base]
-    return (Refusal("model", Reason.VALUE_VARIES, found, call.path, place_of(call), help=HELP),)
+    return Refusal("model", Reason.VALUE_VARIES, found, call.path, place_of(call), help=HELP)
 
 
 def other_forwards(full: Study, plan: Plan, proven: Plan) -> tuple[Refusal, ...]:

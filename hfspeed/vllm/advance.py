@@ -11,9 +11,10 @@ from hfspeed.recurrences import Kernel
 from hfspeed.recurrences.convolution import Convolution
 from hfspeed.recurrences.kernel import Operands, Settings
 from hfspeed.recurrences.ssd import StateSpaceDuality
+from hfspeed.vllm.delta import stepped, takes
 from hfspeed.vllm.kernels import cpu_convolved_once, cpu_state_update
 from hfspeed.vllm.scan import AGREE as ROUNDED
-from hfspeed.vllm.scan import Kept, memory, near, packed
+from hfspeed.vllm.scan import Kept, Widened, memory, near, packed
 
 AGREE = 1e-5
 """The relative error, in float32, up to which two kernels compute the same."""
@@ -25,6 +26,8 @@ def advanced(
     """As `Kernel.advance`; ``kept`` is the call's own."""
     if isinstance(kernel, Convolution) and states.device.type == "cpu" and _convolves(kernel, given, settings, states):
         return _convolved(given, settings, states, pages, kept)
+    if takes(kernel, given, settings, states):
+        return stepped(given, settings, states, pages)
     on_cpu = states.device.type == "cpu" and states.dtype == torch.float32
     if on_cpu and isinstance(kernel, StateSpaceDuality) and agrees():
         return _updated(kernel, given, settings, states, pages)
@@ -72,8 +75,9 @@ def _convolved(
     assert x is not None
     assert weight is not None
     silu = settings["activation"] is not None
-    args = x[:, :, 0], packed(weight, kept), given["bias"], states, pages.int()
-    return cpu_convolved_once(*args, silu=silu)[:, :, None]
+    with Widened(states, pages.int()) as wide:
+        args = x[:, :, 0], packed(weight, kept), given["bias"], wide.states, wide.pages
+        return cpu_convolved_once(*args, silu=silu)[:, :, None]
 
 
 def _updated(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -33,9 +33,10 @@ class Side:
     pages: torch.Tensor
     goes_on: torch.Tensor
 
-    def new(self) -> torch.Tensor:
+    def new(self) -> list[int]:
         """Pages of sequences that begin."""
-        return self.pages[~self.goes_on].long()
+        found: list[int] = self.pages[~self.goes_on].tolist()
+        return found
 
 
 Kept = dict[str, torch.Tensor]
@@ -73,15 +74,58 @@ def _convolution(
     assert x is not None
     assert weight is not None
     silu = settings["activation"] is not None
-    at = side.starts, side.pages, side.goes_on
-    return kernels.cpu_convolved(x[0], packed(weight, kept), given["bias"], states, *at, silu=silu)[None]
+    with Widened(states, side.pages) as wide:
+        at = side.starts, wide.pages, side.goes_on
+        out = kernels.cpu_convolved(x[0], packed(weight, kept), given["bias"], wide.states, *at, silu=silu)
+    return out[None]
+
+
+BYTES = 8
+"""Of the widest integers."""
+TAPS = 4
+"""Inputs that vLLM's kernels for convolutions look at; they take no fewer, and no more."""
 
 
 def packed(weight: torch.Tensor, kept: Kept) -> torch.Tensor:
-    """Weights in the kernel's layout, packed anew when they have changed."""
-    if "weight" not in kept or not torch.equal(kept["weight"], weight):
-        kept["weight"], kept["packed"] = weight.clone(), kernels.cpu_packed(weight)
+    """Weights in the kernel's layout, packed anew when they have changed; fewer than `TAPS` are led by zeros."""
+    if "weight" not in kept or not _equal(kept["weight"], weight):
+        whole = torch.nn.functional.pad(weight, (max(0, TAPS - weight.shape[1]), 0))
+        kept["weight"], kept["packed"] = weight.clone(), kernels.cpu_packed(whole)
     return kept["packed"]
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Bit by bit; eight bytes at a time where that is possible, since this is asked at every step."""
+    sizes = one.shape[-1], one.storage_offset(), other.storage_offset()
+    whole = one.dtype == other.dtype and not any(size * one.element_size() % BYTES for size in sizes)
+    if whole and one.shape == other.shape and one.is_contiguous() and other.is_contiguous():
+        return torch.equal(one.view(torch.int64), other.view(torch.int64))
+    return torch.equal(one, other)
+
+
+class Widened:
+    """States of a convolution as the kernel wants them: where it has fewer inputs, in a copy that is led by zeros.
+
+    Args:
+        states: ``[pages, channels, width - 1]``.
+        pages: of each sequence, as int32; in ``pages`` are those of the copy.
+    """
+
+    def __init__(self, states: torch.Tensor, pages: torch.Tensor) -> None:
+        self.theirs, self.at, self.missing = states, pages, TAPS - 1 - states.shape[2]
+        self.states, self.pages = states, pages
+
+    def __enter__(self) -> Self:
+        if self.missing > 0:
+            self.at = self.at.long()
+            mine = self.theirs[self.at].transpose(1, 2)
+            self.states = torch.nn.functional.pad(mine, (0, 0, self.missing, 0)).transpose(1, 2)
+            self.pages = torch.arange(len(mine), dtype=torch.int32)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.missing > 0:
+            self.theirs[self.at] = self.states[:, :, self.missing :]
 
 
 def _delta(
@@ -95,7 +139,8 @@ def _delta(
     if settings["scale"] is not None:
         raise TypeError("the kernel has a scale of its own")
     ordered: Any = tuple(given[role] for role in ("q", "k", "v", "g", "beta"))
-    states[side.new()] = 0
+    for page in side.new():
+        states[page] = 0
     unit = bool(settings["use_qk_l2norm_in_kernel"])
     return kernels.cpu_delta_rule(ordered, states, side.starts, side.pages, unit=unit, eps=EPS)
 
@@ -115,13 +160,16 @@ def _state_space(
     assert a is not None
     assert b is not None
     assert c is not None
-    pages = side.pages.long()
-    mine = states[pages]
-    mine[~side.goes_on] = 0
+    pages = side.pages.tolist()
+    mine = torch.zeros(len(pages), *states.shape[1:], dtype=states.dtype)
+    for at, (page, goes_on) in enumerate(zip(pages, side.goes_on.tolist(), strict=True)):
+        if goes_on:
+            mine[at] = states[page]
     steps = kernel.steps(dt, given["dt_bias"], settings)[0]
     skip = skip.float() if skip is not None else None
     out = kernels.cpu_scan(x[0], steps, a.float(), b[0], c[0], skip, mine, side.starts)
-    states[pages] = mine
+    for one, page in zip(mine.unbind(), pages, strict=True):
+        states[page] = one  # one by one takes a third of the time of all at once
     return out[None]
 
 

@@ -12,6 +12,7 @@ from hfspeed.bench.arms import chosen
 from hfspeed.bench.presets import names, preset, require_gpus
 from hfspeed.bench.subject import environment, settled
 from hfspeed.errors import UsageError
+from hfspeed.planner.load import load
 
 CONFIG = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "intermediate_size": 48,
@@ -32,6 +33,14 @@ def test_presets_say_everything(name: str) -> None:
     sizes = [one.engine.get(f"{kind}_parallel_size", 1) for kind in ("tensor", "data", "pipeline")]
     assert one.gpus == (sizes[0] * sizes[1] * sizes[2] if one.gpus else 0)
     assert one.gpus or name.startswith("cpu-")
+
+
+@pytest.mark.parametrize("name", [name for name in names() if (one := preset(name)) and one.config])
+def test_configurations_of_presets_are_taken_by_their_authors(name: str, tmp_path: Path) -> None:
+    one = preset(name)
+    assert one is not None
+    (tmp_path / "config.json").write_text(json.dumps(one.config), "utf-8")
+    assert load(str(tmp_path)).config.model_type == one.config["model_type"]
 
 
 def test_the_published_configurations_are_there() -> None:

@@ -106,6 +106,19 @@ def test_a_norm_over_all_heads_is_told_from_a_grouped_one(groups: int) -> None:
     assert "norm.weight" not in ops
 
 
+def test_heads_need_not_divide_all_rows_of_a_projection() -> None:
+    """Rows of B and C are one block: only the rows of each segment are in equal blocks, not those of all together."""
+    config = Mamba2Config(
+        hidden_size=24, num_heads=6, head_dim=8, state_size=4, n_groups=1, num_hidden_layers=1, vocab_size=64
+    )
+    ops = at(decide(subject(Mamba2ForCausalLM, config)), "backbone.layers.0.mixer")
+    projection = ops["in_proj"]
+    assert isinstance(projection, Column)
+    assert projection.outputs % projection.units
+    assert projection.segments == ((48, 6), (48, 6), (8, 1), (6, 6))
+    assert sum(isinstance(op, Recurrence) for op in ops.values()) == 2
+
+
 def test_a_grouped_norm_is_split_with_its_groups() -> None:
     config = NemotronHConfig(
         hidden_size=32, mamba_num_heads=8, mamba_head_dim=8, ssm_state_size=4, n_groups=4, num_hidden_layers=1,

@@ -12,8 +12,8 @@ TOKENS = 8
 ROOM = {
     "max_num_seqs": REQUESTS,
     "max_num_batched_tokens": 96,  # prompts come in pieces, beside single tokens of others
-    "block_size": 16,
-    "num_gpu_blocks_override": 40,  # of some 300 that all requests would need, so some are thrown out and begin again
+    "block_size": 32,
+    "num_gpu_blocks_override": 12,  # of some 150 that all requests would need, so some are thrown out and begin again
     "enable_prefix_caching": True,
     "disable_log_stats": False,
 }

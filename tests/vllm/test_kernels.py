@@ -168,6 +168,39 @@ def test_one_more_token_of_a_state_space(dtype: torch.dtype, groups: int) -> Non
     torch.testing.assert_close(found, wanted, rtol=2e-2 if dtype is torch.bfloat16 else 1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_more_token_of_the_delta_rule(dtype: torch.dtype, unit: bool) -> None:
+    """In pages that are longer than a state, with fewer keys than values, and decays of any size."""
+    from hfspeed.recurrences import kernel_of
+    from hfspeed.vllm.advance import advanced
+    from hfspeed.vllm.delta import takes
+
+    torch.manual_seed(0)
+    kernel, pages = kernel_of("gated_delta"), torch.tensor([3, 0, 4])
+    given = {
+        "q": torch.randn(3, 1, 2, 16), "k": torch.nn.functional.normalize(torch.randn(3, 1, 2, 16), dim=-1),
+        "v": torch.randn(3, 1, 4, 8), "beta": torch.rand(3, 1, 4),
+    }  # fmt: skip
+    given = {name: value.to(dtype) for name, value in given.items()}
+    given["g"] = torch.tensor([[0.0, -1e-38, -1e-6, -1.0], [-30.0, -1e5, -torch.inf, 0.5], [-0.1, -0.2, -0.3, -0.4]])[
+        :, None
+    ]
+    settings = {**kernel.usual, "use_qk_l2norm_in_kernel": unit}
+    states = torch.randn(6, 600)[:, :512].view(6, 4, 16, 8)
+    ours, before = states.clone(), states.clone()
+    assert takes(kernel, given, settings, states)
+    assert not takes(kernel_of("fine_gated_delta"), given, settings, states)
+    assert not takes(kernel, given, settings, states.bfloat16())
+    wanted, after = kernel.run({n: v.float() for n, v in given.items()}, settings, ours[pages])
+    ours[pages] = after
+    found = advanced(kernel, given, settings, states, pages, {})
+    assert found.dtype is dtype
+    torch.testing.assert_close(states, ours, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.float(), wanted, rtol=2e-2 if dtype is torch.bfloat16 else 1e-5, atol=1e-4)
+    assert torch.equal(states[[1, 2, 5]], before[[1, 2, 5]])
+
+
 BF16 = torch.cpu._is_avx512_bf16_supported()
 
 
@@ -186,15 +219,16 @@ def pieces(kind: str, dtype: torch.dtype) -> tuple[Any, dict[str, Any], dict[str
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", ["convolution", "gated_delta", "ssd"])
+@pytest.mark.parametrize("kind", ["convolution", "narrow convolution", "gated_delta", "ssd"])
 def test_pieces_side_by_side(kind: str, dtype: torch.dtype) -> None:
     """By vLLM's kernels where they compute what ours do: new sequences and old ones, in pages that hold more."""
     from hfspeed.vllm.scan import Side, scanned
 
     torch.manual_seed(0)
-    kernel, given, settings = pieces(kind, dtype)
-    if kind == "convolution":
+    kernel, given, settings = pieces(kind.rsplit(maxsplit=1)[-1], dtype)
+    if kernel.kind == "convolution":
         given["bias"] = given["bias"].to(dtype)
+        given["weight"] = given["weight"][:, 1 if kind.startswith("narrow") else 0 :].contiguous()
     shape, kept_in = kernel.state(given), torch.float32 if kernel.exact_state else dtype
     order = shape[::-1] if kernel.last_first else shape
     count = 1
@@ -227,9 +261,9 @@ def test_pieces_side_by_side(kind: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("width", [3, 4])
+@pytest.mark.parametrize("width", [2, 3, 4, 5])
 def test_one_more_token_of_a_convolution(width: int, biased: bool) -> None:
-    """VLLM's kernel takes four inputs; others are computed by ours. Changed weights are seen."""
+    """VLLM's kernel takes four inputs, some of which may see nothing; ours takes more. Changed weights are seen."""
     from hfspeed.recurrences import kernel_of
     from hfspeed.vllm.advance import _convolves, advanced
     from hfspeed.vllm.scan import memory
@@ -241,7 +275,7 @@ def test_one_more_token_of_a_convolution(width: int, biased: bool) -> None:
     settings, kept = {"activation": "silu"}, {}
     states = memory(5, (64, width - 1), torch.bfloat16, kernel)
     states.copy_(torch.randn(states.shape))
-    assert _convolves(kernel, given, settings, states) is (BF16 and width == 4)
+    assert _convolves(kernel, given, settings, states) is (BF16 and width <= 4)
     for _ in range(2):
         ours = states.clone()
         wanted = kernel.advance({n: v.float() if v is not None else v for n, v in given.items()}, settings, ours, pages)

@@ -14,6 +14,9 @@ import serving
 BFLOAT16 = 0.05
 """Mean distance of log probabilities that two runs in bfloat16 may have."""
 
+WORKERS = "WorkerProc initialization failed"
+"""All that is said of ranks that stop in processes of their own; one rank in this one says why."""
+
 
 def run(
     families: dict[str, dict[str, Any]], folder: Path, *, ranks: int, jobs: int | None, limit: float
@@ -57,6 +60,9 @@ def _work(todo: Any, done: Any, cores: list[int]) -> None:
     while (entry := todo.get()) is not None:
         name, family = entry
         answer = serving.serve(Path(family["folder"]), environ=environ, dtype=family["dtype"], **settings)
+        if settings and WORKERS in answer.get("error", ""):
+            alone = serving.serve(Path(family["folder"]), environ=environ, dtype=family["dtype"])
+            answer = alone if "error" in alone else answer
         answer["dtype"] = family["dtype"]
         tolerance = BFLOAT16 if family["dtype"] == "bfloat16" else serving.TOLERANCE
         done.put((name, board.outcome(answer, tolerance)))
