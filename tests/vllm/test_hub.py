@@ -59,9 +59,11 @@ def test_served(serving: ModuleType, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("how", ["tensor_parallel_size", "pipeline_parallel_size"])
-def test_one_class_is_divided(serving: ModuleType, tmp_path: Path, how: str) -> None:
-    answer = serving.serve(write(tmp_path / how, "one_class_in_a_dictionary"), trust_remote_code=True, **{how: 2})
+def test_one_class_over_ranks(serving: ModuleType, tmp_path: Path) -> None:
+    threads = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
+    two = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp", "environ": threads}
+    answer = serving.serve(write(tmp_path / "brook", "one_class_in_a_dictionary"), trust_remote_code=True, **two)
     assert "error" not in answer, answer.get("trace") or answer["error"]
+    assert answer["served"] == [OURS, OURS]
     assert answer["tokens"]
     assert answer["apart"] < serving.TOLERANCE
