@@ -43,7 +43,11 @@ def ends(model: Any, twin: Any, head: str, read: Collection[str] = ()) -> Iterat
     except CannotProbe:
         scale = None
     bounded = getattr(table, "max_norm", None) is not None  # rows are made shorter when they are looked up
-    yield Keep(embed) if scale is None or embed in read or bounded else Embed(embed, vocab, size, scale)
+    if scale is None or embed in read or bounded:
+        parts = any(True for _ in table.children())  # what is in it stands for itself
+        yield Keep(f"{embed}.weight" if parts else embed)
+    else:
+        yield Embed(embed, vocab, size, scale)
     if type(projection) is nn.Linear and head not in read:
         bias = projection.bias is not None
         yield Head(head, projection.out_features, projection.in_features, bias)
