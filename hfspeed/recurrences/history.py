@@ -62,6 +62,15 @@ class Inputs:
         for at, dim in self.following:
             yield dim, self.leaves[at].narrow(dim, start, tokens)
 
+    def padding(self, forward: Callable[..., Any], start: int, tokens: int) -> list[torch.Tensor | None]:
+        """What ``forward`` gives for tokens that belong to nobody: some of the call's, whatever they are.
+
+        Numbers of tokens that were chosen for a longer sequence are made some of these.
+        """
+        news = [new for _, new in self.new(start, tokens)]
+        fit = [new.clamp(max=tokens - 1) if most(told) else new for told, new in zip(self.told, news, strict=True)]
+        return self.run(forward, fit, tokens)
+
     def run(self, forward: Callable[..., Any], whole: Sequence[torch.Tensor], tokens: int) -> list[torch.Tensor | None]:
         """What ``forward`` gives for the last ``tokens`` tokens, if it gets ``whole`` for what follows the tokens."""
         leaves = list(self.leaves)

@@ -39,7 +39,7 @@ class Remembering:
         at, dim = inputs.following[0]
         left = inputs.leaves[at].shape[dim] - sum(one.tokens for one in (*singles, *now.pieces))
         if left:  # padding, of which nobody reads the result
-            done.append(inputs.run(self.forward, [new for _, new in inputs.new(0, left)], left))
+            done.append(inputs.padding(self.forward, 0, left))
         return joined(self.op, done)
 
     def _tried(self, inputs: Inputs) -> Iterator[list[torch.Tensor | None]]:
@@ -47,8 +47,7 @@ class Remembering:
         at, dim = inputs.following[0]
         tokens = inputs.leaves[at].shape[dim]
         for start in range(0, tokens, self.longest):
-            count = min(self.longest, tokens - start)
-            yield inputs.run(self.forward, [new for _, new in inputs.new(start, count)], count)
+            yield inputs.padding(self.forward, start, min(self.longest, tokens - start))
 
     def _piece(self, inputs: Inputs, page: torch.Tensor, one: Piece) -> list[torch.Tensor | None]:
         """One sequence: its new tokens are written behind the old ones, and the module runs on all."""
