@@ -11,7 +11,7 @@ import pytest
 OURS = "hfspeed.vllm.models"
 FAMILIES = [
     "inkling_text",  # a bias for each distance, and windows that masks say; short convolutions inside and around
-    "deepseek_v4",  # an indexer over compressed tokens, in layers of two kinds; experts by token ids
+    "hy_v4",  # an indexer, of which every second layer takes what the one before it chose; latents, and experts
 ]
 
 
