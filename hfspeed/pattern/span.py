@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from hfspeed.recurrences.written import seen
+
 FARTHEST = 1 << 18
 """Positions that are tried: a window or a chunk that is longer than this is none."""
 
@@ -27,6 +29,18 @@ class Span:
     window: int | None = None
     chunk: int | None = None
     odd: bool = False
+
+    @property
+    def kind(self) -> str:
+        """``"window"``, ``"chunk"``, ``"odd"``, or nothing where all before it is seen."""
+        if self.odd:
+            return "odd"
+        return "window" if self.window is not None else "chunk" if self.chunk is not None else ""
+
+    @property
+    def size(self) -> int:
+        """Of its window or chunk; 0 where it has none."""
+        return next(iter(self.sizes), 0)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -70,12 +84,7 @@ def span_of(mask: Mask, tokens: int = 0, size: int | None = None) -> Span:
 
 def sees(span: Span, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     """Whether queries at some positions see keys at others; both are broadcast, and the answer is boolean."""
-    seen = key <= query
-    if span.window is not None:
-        seen = seen & (query - key < span.window)
-    if span.chunk is not None:
-        seen = seen & (query // span.chunk == key // span.chunk)
-    return seen
+    return seen(query, key, span.window, span.chunk)
 
 
 def _of_table(mask: Mask) -> bool:

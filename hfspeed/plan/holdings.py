@@ -233,7 +233,7 @@ def _states(ops: Iterable[Op], sources: Sources, ranks: int) -> tuple[int, int]:
 
 def _wide(told: str) -> int:
     """Elements per token of ``1xTx64``."""
-    return math.prod(int(size) for size in told.partition("_")[0].split("x") if size != "T")
+    return math.prod(int(size.lstrip("~")) for size in told.partition("_")[0].split("x") if size != "T")
 
 
 def _above_mean(counts: list[int]) -> float:

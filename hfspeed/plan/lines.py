@@ -84,7 +84,7 @@ PHRASES: dict[type, tuple[str, ...]] = {
         "weighs_input?",
         "apart?",
     ),
-    History: ("from all of {inputs}", "to {gives}"),
+    History: ("from all of {inputs}", "to {gives}", "masked by {masks}", "eager?"),
     Recurrence: ("{kind}", "state {state}", "{calls} calls", "of {parameters}", "with {settings}", "pair?", CUT),
     Embed: ("{vocab} x {size}", "scale {scale}"),
     Head: ("{vocab} x {size}", BIAS),
@@ -254,7 +254,7 @@ def _pattern(phrase: str, hints: dict[str, Any]) -> str:
             return rf"(?P<{name}>[-+.\w]+(?: \+ [-+.\w]+)*)"
         if "int" in hint:
             return rf"(?P<{name}>-?\d+(?: \+ -?\d+)*)"
-        return rf"(?P<{name}>[-+.\w]+)" if "float" in hint else rf"(?P<{name}>[\w=.:+-]+(?: \+ [\w=.:+-]+)*)"
+        return rf"(?P<{name}>[-+.\w]+)" if "float" in hint else rf"(?P<{name}>[\w=.:+~-]+(?: \+ [\w=.:+~-]+)*)"
 
     return re.sub(r"\\{(\w+)\\}", group, re.escape(phrase))
 

@@ -33,12 +33,17 @@ class History:
     """A module that mixes tokens in a way that nobody knows; it is run on all tokens of a sequence at every step.
 
     ``inputs`` are the tensors it is called with, in order, and ``gives`` its results: ``1xTx64``, where ``T`` counts
-    the tokens, or ``none`` for what does not follow them. What follows them is kept for every sequence.
+    the tokens, or ``none`` for what does not follow them. What follows them is kept for every sequence. An ``eager``
+    one attends by its author's own function, and is given ``masks`` of whole sequences: names of its arguments, with
+    ``:window:32`` or ``:chunk:32`` where a mask hides more than later tokens, and ``:distance`` for distances.
+    ``1xTx~16_int32`` are numbers of tokens: as many as the sequence has, up to 16, for each of its tokens.
     """
 
     path: str
     inputs: tuple[str, ...]
     gives: tuple[str, ...]
+    masks: tuple[str, ...] = ()
+    eager: bool = False
 
 
 @dataclass(frozen=True)

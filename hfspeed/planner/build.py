@@ -23,6 +23,7 @@ from hfspeed.planner.filled import real_buffers, settle
 from hfspeed.planner.import_file import AUTHOR_ERRORS, told, where
 from hfspeed.planner.plan_forms import demand_plans
 from hfspeed.planner.scripted import unscripted
+from hfspeed.recurrences.written import WRITTEN
 
 SPAN = "hfspeed_span"
 """The attribute of a module that says what its mask lets it see, where no keyword does."""
@@ -136,8 +137,11 @@ def attending(
 
 
 def eager(model: nn.Module, name: str = "eager") -> None:
-    """Let every module that asks its configuration for an attention use its author's own, or transformers' own."""
-    for module in model.modules():
+    """Let every module that asks its configuration for an attention use its author's own, or transformers' own.
+
+    What attends as written always has its author's.
+    """
+    for module in (one for one in model.modules() if not getattr(one, WRITTEN, False)):
         config: Any = getattr(module, "config", None)
         if hasattr(config, "_attn_implementation"):
             config._attn_implementation = name

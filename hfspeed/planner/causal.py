@@ -24,6 +24,7 @@ from hfspeed.planner.shrink import shrink
 from hfspeed.planner.study import Study, study
 from hfspeed.planner.verdicts import Verdicts
 from hfspeed.planner.witness import distance
+from hfspeed.recurrences.written import Written
 from hfspeed.reference.asking import ids_name, scores
 
 TOKENS = 12
@@ -32,15 +33,23 @@ LIKELY = "is_decoder"
 
 
 def begun(
-    subject: Subject, built: Any = None, spans: Mapping[str, Span] | None = None, *, as_written: bool = False
+    subject: Subject,
+    built: Any = None,
+    spans: Mapping[str, Span] | None = None,
+    *,
+    as_written: bool = False,
+    written: Mapping[str, Written] | None = None,
 ) -> tuple[Study, Plan]:
     """The large model looked at, and a first plan of it: with causal attention where its masks make it so.
 
     ``spans`` are what its masks say that no keyword does; its attention is known to call the interface then. What
-    attends by hand may be left ``as_written``, without masks by transformers.
+    attends by hand may be left ``as_written``, without masks by transformers; ``written`` modules attend eagerly,
+    by masks made for them.
     """
-    how = None if spans is None and not as_written else True
-    full = study(subject.model_class, subject.config, real=False, built=built, interface=how, spans=spans)
+    how = None if spans is None and not as_written and written is None else True
+    full = study(
+        subject.model_class, subject.config, real=False, built=built, interface=how, spans=spans, written=written
+    )
     first, _ = draft(full, Verdicts())
     told = [no for no in first.refusals if no.wanted == "attention" and no.help == DECODER]
     if not told:

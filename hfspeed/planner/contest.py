@@ -13,10 +13,11 @@ import torch
 from torch import nn
 
 from hfspeed.errors import UsageError
-from hfspeed.plan import Attention, Embed, Head, Heads, Plan, Proof, Stacked, laws
+from hfspeed.plan import Attention, Embed, Head, Heads, History, Plan, Proof, Stacked, laws
 from hfspeed.planner.mismatch import BOUNDS, Mismatch, apart, arithmetic, many, running
 from hfspeed.planner.starts import skipped
 from hfspeed.planner.witness import Row, Witness, compare, distance
+from hfspeed.recurrences.written import mask_of
 from hfspeed.reference import run
 from hfspeed.reference.asking import asked, scores
 from hfspeed.reference.build import build
@@ -196,6 +197,8 @@ def moved(plan: Plan) -> set[str]:
 def prompts(plan: Plan, seed: int = 0, avoided: Collection[int] = ()) -> list[torch.Tensor]:
     """Three prompts of different lengths, the second longer than every window; without the tokens ``avoided``."""
     spans = [size for op in plan.ops if isinstance(op, Attention) for size in (op.window, op.chunk and 2 * op.chunk)]
+    masks = [mask_of(told) for op in plan.ops if isinstance(op, History) for told in op.masks]
+    spans += [2 * mask.size if mask.kind == "chunk" else mask.size for mask in masks]
     windows = [size for size in spans if size is not None]
     longest = max([10, *windows]) + 7
     if longest > LONGEST:

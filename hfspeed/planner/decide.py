@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hfspeed.emit import emitted
-from hfspeed.errors import HfspeedError, PlanError, RefusedError, SubjectError
+from hfspeed.errors import PlanError, RefusedError
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Plan, Proof, Recurrence, laws
 from hfspeed.planner.asked import from_cache
-from hfspeed.planner.attends import mixes, only_by_hand, slower
+from hfspeed.planner.attempts import tried
+from hfspeed.planner.attends import mixes
 from hfspeed.planner.baked import baked
+from hfspeed.planner.beginning import beginning, servable
 from hfspeed.planner.beside import beside
 from hfspeed.planner.blame import blamed
 from hfspeed.planner.causal import begun
@@ -25,9 +27,8 @@ from hfspeed.planner.failed import failed
 from hfspeed.planner.failed import told as told_of
 from hfspeed.planner.full_size import share_stops
 from hfspeed.planner.hinted import false_hints, false_recurrences
-from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.judge import judge
-from hfspeed.planner.layers import depths, fewest
+from hfspeed.planner.layers import fewest
 from hfspeed.planner.load import Subject
 from hfspeed.planner.loud import loud
 from hfspeed.planner.mismatch import Mismatch
@@ -39,17 +40,16 @@ from hfspeed.planner.process import asked_of_process
 from hfspeed.planner.prove import prove
 from hfspeed.planner.rounding import rounds
 from hfspeed.planner.rows import long_rows
-from hfspeed.planner.shrink import shrink
-from hfspeed.planner.spans import lost_mask, spans, untold, whole
-from hfspeed.planner.starts import first_position
-from hfspeed.planner.study import Study, study
+from hfspeed.planner.spans import lost_mask
+from hfspeed.planner.study import Study
 from hfspeed.planner.tables import rowwise
 from hfspeed.planner.together import reductions
 from hfspeed.planner.unproven import unproven
 from hfspeed.planner.unseen import unseen
 from hfspeed.planner.verdicts import Key, Verdict, Verdicts, key
-from hfspeed.planner.ways import other_turns, other_ways
+from hfspeed.planner.ways import other_ways
 from hfspeed.planner.withdraw import withdrawn
+from hfspeed.planner.written import Writing
 from hfspeed.refusal import Reason, Refusal
 
 
@@ -61,19 +61,12 @@ def decide(subject: Subject, built: Any = None) -> Plan:
         SubjectError: it cannot be built.
     """
     with blamed(subject):
-        try:
-            return _decide(subject, built)
-        except RefusedError as no:
-            if not only_by_hand(no):
-                raise
-            try:
-                return _decide(subject, built, as_written=True).with_refusals(*slower(no))
-            except (HfspeedError, *AUTHOR_ERRORS):
-                raise no from None
+        plan, told = tried(subject, partial(_decide, subject, built))
+        return plan.with_refusals(*told)
 
 
-def _decide(subject: Subject, built: Any, *, as_written: bool = False) -> Plan:
-    full, first, small = _begun(subject, built, as_written=as_written)
+def _decide(subject: Subject, built: Any, *, as_written: bool = False, writing: Writing | None = None) -> Plan:
+    full, first, small = beginning(subject, built, as_written=as_written, writing=writing)
     if lies := false_hints(full, first):
         raise RefusedError(subject.name, lies)
     verdicts = judge(small, _barred(full, first))
@@ -83,7 +76,8 @@ def _decide(subject: Subject, built: Any, *, as_written: bool = False) -> Plan:
     if others := other_ways(full.recording, small.recording) or rows.ways:
         raise RefusedError(subject.name, others)
     proven, proofs = _prove(subject, small, verdicts)
-    if other := (differs(small) if first.wrapper.interface else None) or unseen(small) or lost_mask(small, proven):
+    apart = differs(small) if first.wrapper.interface else None
+    if other := apart or unseen(small, proven) or lost_mask(small, proven):
         raise RefusedError(subject.name, (other,))
     if reduced := reductions(small, proven) or crowds(small) or loud(small, proven):
         raise RefusedError(subject.name, reduced)
@@ -103,7 +97,7 @@ def _decide(subject: Subject, built: Any, *, as_written: bool = False) -> Plan:
 def small_study(subject: Subject) -> Study:
     """The small real model of a subject, as proofs use it."""
     with blamed(subject):
-        return _begun(subject)[2]
+        return tried(subject, partial(beginning, subject))[0][2]
 
 
 def first_plan(subject: Subject) -> Plan:
@@ -113,9 +107,7 @@ def first_plan(subject: Subject) -> Plan:
         RefusedError: it cannot be served correctly whatever is proven.
     """
     with blamed(subject):
-        _, first = begun(subject)
-        _servable(subject, first)
-        return first
+        return tried(subject, partial(_first, subject))[0]
 
 
 def small_plan(subject: Subject, *, ranks: int = 2, stages: int = 2) -> tuple[Plan, Study]:
@@ -125,76 +117,25 @@ def small_plan(subject: Subject, *, ranks: int = 2, stages: int = 2) -> tuple[Pl
         RefusedError: as `decide`.
     """
     with blamed(subject):
-        full, first, small = _begun(subject, None, ranks, stages)
-        plan, _ = _prove(subject, small, judge(small, _barred(full, first), fewest(first, ranks)))
-        return plan, small
+        return tried(subject, partial(_proven, subject, ranks, stages))[0]
 
 
-def _begun(
-    subject: Subject, built: Any = None, ranks: int = 2, stages: int = 2, *, as_written: bool = False
-) -> tuple[Study, Plan, Study]:
-    """The large model, a first plan of it, and the small one; begun again where masks say more than keywords do."""
-    full, first = begun(subject, built, as_written=as_written)
-    _servable(subject, first)
-    small = _small(subject, full, first, ranks, stages)
-    if untold(small):
-        full, first = begun(subject, spans=whole(subject, full))
-        _servable(subject, first)
-        small = _small(subject, full, first, ranks, stages, by_mask=True)
-    return full, first, small
+def _first(subject: Subject, *, as_written: bool = False, writing: Writing | None = None) -> Plan:
+    _, first = begun(subject, as_written=as_written, written=writing.modules if writing else None)
+    servable(subject, first)
+    return first
 
 
-def _small(subject: Subject, full: Study, first: Plan, ranks: int, stages: int, *, by_mask: bool = False) -> Study:
-    few, *more = depths(first, stages)
-    small = _smaller(subject, full, few, ranks, by_mask)
-    if more and (other_ways(full.recording, small.recording) or other_turns(full.recording, small.recording)):
-        with suppress(SubjectError):  # of so many layers it may be too large to be run
-            small = _smaller(subject, full, more[0], ranks, by_mask)
-    if full.masked:
-        small.take_masks()
-    _begin(full, small)
-    return small
-
-
-def _smaller(subject: Subject, full: Study, layers: int, ranks: int, by_mask: bool) -> Study:
-    config = shrink(
-        subject.config,
-        subject.model_class,
-        layers=layers,
-        ranks=ranks,
-        windows=full.windows,
-        interface=full.interface,
-        built=full.model,
-    )
-    known = spans(subject.model_class, config) if by_mask else None
-    return study(subject.model_class, config, real=True, interface=full.interface, shut=full.shut, spans=known)
+def _proven(subject: Subject, ranks: int, stages: int, **how: Any) -> tuple[Plan, Study]:
+    full, first, small = beginning(subject, None, ranks, stages, **how)
+    plan, _ = _prove(subject, small, judge(small, _barred(full, first), fewest(first, ranks)))
+    return plan, small
 
 
 def _barred(full: Study, first: Plan) -> frozenset[tuple[Key, str]]:
     """Fusions that values of the large model rule out, by kind of module."""
     told = [no for no in first.refusals if no.wanted == "rotary" and no.reason is Reason.VALUE_VARIES]
     return frozenset((key(full.recording.calls[full.recording.same(no.module)]), no.wanted) for no in told)
-
-
-def _begin(full: Study, small: Study) -> None:
-    """Find out where positions begin; hardly a model does not begin at 0, so the large one is asked last."""
-    if not first_position(small):
-        return  # at 0, or made in some way that the proof will judge
-    for one in (small, full):
-        start = first_position(one)
-        if start is None:
-            found = "positions are made of token ids, and not by counting them"
-            raise RefusedError(
-                type(full.model).__name__,
-                (Refusal("model", Reason.POSITIONS_NOT_READ, found, type(full.model).__name__),),
-            )
-        one.first_position = start
-
-
-def _servable(subject: Subject, plan: Plan) -> None:
-    """Refuse what could only be served wrongly."""
-    if fatal := tuple(r for r in plan.refusals if r.wanted in {"attention", "recurrence"}):
-        raise RefusedError(subject.name, fatal)
 
 
 def _prove(subject: Subject, small: Study, verdicts: Verdicts) -> tuple[Plan, list[Proof]]:

@@ -89,7 +89,7 @@ def _closed(work: Draft) -> frozenset[str]:
     """Modules that are not looked into: what no replacement took stays as written; returns the paths of all."""
     taken = {op.path for op in work.ops}
     # what runs on whole sequences keeps its weights one by one, like everything that is looked into
-    closed = [call for call in work.calls() if call.closed and key(call) not in work.verdicts.histories]
+    closed = [call for call in work.calls() if call.closed and not work.apart(call)]
     paths = {call.path for call in closed}
     for call in closed:
         if call.path in taken:
@@ -128,12 +128,12 @@ def _list_of_experts(work: Draft, call: Call) -> str | None:
 def _recurrences(work: Draft) -> None:
     """Functions with a state get one per sequence; a module that calls one changes in nothing else."""
     for call in work.calls():
-        if key(call) in work.verdicts.histories:
-            op, cost = history(call)
+        if work.apart(call):
+            op, cost = history(call, work.study.written.get(call.path))
             work.ops.append(op)
             work.refusals.append(cost)
             continue
-        if not any(is_stateful(node) for node in call.graph.nodes):
+        if work.inside_written(call.path) or not any(is_stateful(node) for node in call.graph.nodes):
             continue
         site = work.sites.setdefault(call.path, Site(call))
         try:
@@ -153,7 +153,7 @@ def _fusions(work: Draft, splits: Splits) -> None:
     outer = {work.wrapper.head, name_of(work.study.model, table_of(work.study.model))}
     taken_over = {op.path for op in work.ops} | splits.gathered.keys() | outer
     for call in work.calls():
-        if not _alike(call, work.study.recording.again.get(call.path, ())):
+        if work.inside_written(call.path) or not _alike(call, work.study.recording.again.get(call.path, ())):
             continue
         if change := work.study.by_hand.get(call.path):
             by_hand(

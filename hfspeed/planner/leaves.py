@@ -47,7 +47,11 @@ def ends(model: Any, twin: Any, head: str, read: Collection[str] = ()) -> Iterat
     if head == embed:  # one weight makes logits too
         yield Keep(embed)
         return
-    yield Keep(embed) if scale is None or embed in read or bounded else Embed(embed, vocab, size, scale)
+    if scale is None or embed in read or bounded:
+        parts = any(True for _ in table.children())  # what is in it stands for itself
+        yield Keep(f"{embed}.weight" if parts else embed)
+    else:
+        yield Embed(embed, vocab, size, scale)
     if type(projection) is nn.Linear and head not in read:
         bias = projection.bias is not None
         yield Head(head, projection.out_features, projection.in_features, bias)

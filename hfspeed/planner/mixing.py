@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from hfspeed.errors import RefusedError
 from hfspeed.graph.nodes import is_attention
 from hfspeed.graph.record import Call
 from hfspeed.graph.stateful import is_stateful, misnamed
@@ -17,13 +18,18 @@ from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.verdicts import Key, key
-from hfspeed.recurrences.history import NONE, results
+from hfspeed.planner.written_calls import Call as Given
+from hfspeed.planner.written_calls import chooses_so_many, shaped
+from hfspeed.recurrences.history import NONE, most, results
+from hfspeed.recurrences.written import Written
 from hfspeed.refusal import Reason, Refusal
 
 TOUCHED = 4
 """The token that is changed; those before it must not notice."""
 NOTICED = 1e-9
 """A smaller change, relative to the largest value, is another order of summation."""
+
+ATTENDS = "attends by its author's own function, on whole sequences each step, and is whole on every rank"
 
 
 def mixers(study: Study, base: str) -> Iterator[frozenset[Key]]:
@@ -42,8 +48,8 @@ def mixers(study: Study, base: str) -> Iterator[frozenset[Key]]:
     yield from (frozenset(found) for found in (unknown, inner) if found)
 
 
-def history(call: Call) -> tuple[History, Refusal]:
-    """The op of a module, and what it costs."""
+def history(call: Call, how: Written | None = None) -> tuple[History, Refusal]:
+    """The op of a module, and what it costs; ``how`` it is called, if it attends as its author wrote it."""
     found = f"`{call.cls.__name__}` mixes tokens in a way that no kernel knows, so it runs on whole sequences each step"
     for name in misnamed(call.cls):
         found += f"; `{name}` is not what libraries compute under that name, or by such arguments"
@@ -51,7 +57,20 @@ def history(call: Call) -> tuple[History, Refusal]:
     told = Refusal("state", Reason.NO_KERNEL, found, call.path, help=help_)
     inputs = tuple(_told(one) for one in tensors((call.args, call.kwargs)))
     gives = tuple(_told(one) if isinstance(one, torch.Tensor) else NONE for one in results(call.output))
-    return History(call.path, inputs, gives), told
+    if how is None:
+        return History(call.path, inputs, gives), told
+    attends = f"`{call.cls.__name__}` {ATTENDS}"
+    if how.counts or any(map(most, how.inputs)):
+        attends += "; which of equally good tokens it chooses may change as a sequence grows, as it does for its author"
+    given = list(tensors((call.args, call.kwargs)))
+    same = len(given) == len(how.inputs)
+    if not same or not chooses_so_many(call.module, TOKENS, Given(call.args, call.kwargs, call.output), how):
+        found = "it is called otherwise, or gives something else, than a narrow one of it"
+        raise RefusedError(call.path, (Refusal("attention", Reason.VALUE_VARIES, found, call.path),))
+    like = [shaped(told, one) for told, one in zip(how.inputs, given, strict=True)]
+    back = [shaped(told, one) for told, one in zip(how.gives, results(call.output), strict=True)]
+    op = History(call.path, tuple(like), tuple(back), tuple(map(str, how.masks)), eager=True)
+    return op, Refusal("state", Reason.NO_KERNEL, attends, call.path)
 
 
 def _told(value: torch.Tensor) -> str:

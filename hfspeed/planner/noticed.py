@@ -13,10 +13,12 @@ import sys
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from hfspeed.graph.positions import author_of, place_at
 from hfspeed.graph.tensors import copied, tensors
+from hfspeed.plan import Experts, Plan
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.prompts import prompt
@@ -38,9 +40,24 @@ class _Followed(TorchFunctionMode):
         self.made = {id(ids): OWN}
         self.kept = [ids]
         self.place: Place | None = None
+        self.inside = 0
+
+    def aside(self, module: nn.Module) -> None:
+        """Do not follow what a module does inside: it is another's kernel that is served in its place."""
+
+        def enter(*_: Any) -> None:
+            self.inside += 1
+
+        def leave(*_: Any) -> None:
+            self.inside -= 1
+
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self.inside:
+            return func(*args, **kwargs)
         given = list(tensors((args, kwargs)))
         level = max((self.made.get(id(one), 0) for one in given), default=0)
         wanted = level if level != OWN else self._level(func, args, kwargs)
@@ -88,11 +105,18 @@ class _Followed(TorchFunctionMode):
         return {key: self._changed(one, token) for key, one in value.items()} if isinstance(value, dict) else value
 
 
-def noticed(small: Study) -> Refusal | None:
-    """A refusal if anything that is made of other tokens' ids joins what the model computes for a token."""
+def noticed(small: Study, plan: Plan) -> Refusal | None:
+    """A refusal if anything that is made of other tokens' ids joins what the model computes for a token.
+
+    Experts may be chosen by ids. How tokens are handed to them and put back is a kernel's, where ``plan`` says so.
+    """
     given = prompt(small.fresh, TOKENS)
     model = copy.deepcopy(small.fresh)
-    with torch.no_grad(), arithmetic(torch.float64), _Followed(given["input_ids"]) as followed:
+    followed = _Followed(given["input_ids"])
+    for op in plan.ops:
+        if isinstance(op, Experts):
+            followed.aside(model.get_submodule(op.path))
+    with torch.no_grad(), arithmetic(torch.float64), followed:
         try:
             model(**given)
         except AUTHOR_ERRORS:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import torch
+from torch import nn
 
+from hfspeed.graph.attend import causal
 from hfspeed.graph.exact import Exact
 from hfspeed.graph.record import record
+from hfspeed.graph.tensors import held as tensors_of
 from hfspeed.pattern.unreached import vetted_weights
+from hfspeed.plan.paths import within
 from hfspeed.planner.asked import own
-from hfspeed.planner.build import attending
+from hfspeed.planner.build import attending, build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import Study
@@ -19,6 +27,8 @@ from hfspeed.planner.witness import distance
 from hfspeed.reference.asking import scores
 from hfspeed.refusal import Reason, Refusal, Refused
 
+PLAIN = "hfspeed_plain"
+"""The name of an attention that ignores all that it can."""
 USUAL = "sdpa"
 """The attention that transformers takes where nobody asks for one."""
 TOKENS, SHORT = 40, 9
@@ -32,10 +42,10 @@ while a router that chooses otherwise moves other tokens far."""
 
 def differs(small: Study) -> Refusal | None:
     """A refusal if the small model answers otherwise with its own eager attention and masks, in three precisions."""
-    if no := _unreached(small):
+    if no := _unreached(small) or (_otherwise(small) if small.written else None):
         return no
     with torch.no_grad():
-        ours = scores(small.model(**prompt(small.model, TOKENS)))
+        ours = _ours(small)
         if by_name := _by_name(small, ours):
             return by_name
         for dtype in (torch.float64, torch.float32, torch.bfloat16):
@@ -54,6 +64,65 @@ def differs(small: Study) -> Refusal | None:
     return None
 
 
+def _otherwise(small: Study) -> Refusal | None:
+    """A refusal if modules attend by their author's eager function, but that has not the last word.
+
+    What transformers takes where nobody asks for an attention may ignore what the eager one is given. And where that
+    one ignores it, so that plain attention gives the same, it was meant for another.
+    """
+    with torch.no_grad(), arithmetic(torch.float64):
+        ours = scores(own(small)(**prompt(small.model, TOKENS)))
+        usual, plain = _unwritten(small, False), _unwritten(small, True)
+        with suppress(*AUTHOR_ERRORS):
+            if (apart := distance(scores(usual(**prompt(usual, TOKENS))), ours)) > BOUND:
+                return _two(small, f"its eager attention differs by {apart:.1e} from the one taken by default")
+        asked: list[nn.Module] = []
+        with suppress(*AUTHOR_ERRORS), attending(plain, PLAIN, partial(_plainly, asked)):
+            if distance(scores(plain(**prompt(plain, TOKENS))), ours) <= BOUND and asked:
+                return _two(small, "its eager attention ignores what it is given, and another may not")
+    return None
+
+
+def _two(small: Study, found: str) -> Refusal:
+    help_ = "support one attention alone, or let all compute the same"
+    return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(small.model).__name__, help=help_)
+
+
+def _plainly(
+    asked: list[nn.Module],
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *_: Any,
+    **keywords: Any,
+) -> tuple[torch.Tensor, None]:
+    """Causal attention that takes a scale, and ignores all else; ``asked`` gets the modules that called it."""
+    asked.append(module)
+    return causal(module, query, key, value, scaling=keywords.get("scaling")), None
+
+
+def _unwritten(small: Study, interface: bool) -> Any:
+    """The small model, of whose modules none attends as written."""
+    held = dict(tensors_of(small.fresh))
+    model = build(type(small.model), small.model.config, device="cpu", interface=interface)
+    for name, one in tensors_of(in_dtype(model, torch.float64)):
+        if name in held:
+            one.copy_(held[name])
+    return model
+
+
+def _ours(small: Study) -> torch.Tensor:
+    """Logits with our attention; in float64 throughout where code does not run that asks for float32 on its way."""
+    try:
+        found = scores(small.model(**prompt(small.model, TOKENS)))
+    except AUTHOR_ERRORS:
+        with arithmetic(torch.float64):
+            found = scores(small.model(**prompt(small.model, TOKENS)))
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
 def _unreached(small: Study) -> Refusal | None:
     """A refusal if eager attention does to scores what no numbers of a proof would show."""
     model = own(small)
@@ -61,7 +130,7 @@ def _unreached(small: Study) -> Refusal | None:
         with Exact():
             seen = record(model, prompt(model, SHORT), shut=small.shut)
         for path, call in seen.calls.items():
-            for one in (call, *seen.again.get(path, ())):
+            for one in () if within(path, small.written) else (call, *seen.again.get(path, ())):
                 vetted_weights(one, SHORT)
     except Refused as no:
         return no.refusal

@@ -32,6 +32,8 @@ LONG = 1 << 17
 """Tokens of the row that is tried on meta, where length costs nothing; hardly a batch is longer."""
 RUN = 1 << 10
 """Tokens that are run with numbers, to see whether another way gives the same."""
+MOST = 1 << 13
+"""The same where a module chooses among many tokens."""
 RECKONING = {
     "add", "sub", "mul", "multiply", "div", "divide", "truediv", "true_divide", "floordiv", "floor_divide", "pow",
     "mod", "remainder", "lt", "le", "gt", "ge", "eq", "ne", "clamp", "where", "masked_fill",
@@ -69,11 +71,30 @@ class LongRows:
 def long_rows(small: Study, limit: int = 0) -> LongRows:
     """What changes on a long row; beyond ``limit``, if there is one, none is served."""
     same = cache(partial(_same, small))
+    if no := _chosen(small):
+        return LongRows(ways=(no,))
     found, loops = _on_meta(small, same)
     if found.ways or loops or limit or same():
         return found
     nowhere = Refusal("model", Reason.VALUE_VARIES, "", type(small.model).__name__)
     return replace(found, answers=_told("gives its first tokens other answers than a short one does", (nowhere,)))
+
+
+def _longest(small: Study) -> int:
+    """Tokens to be run: more than modules that attend as written choose."""
+    return max([RUN, *(2 * count for how in small.written.values() for count in how.counts)])
+
+
+def _chosen(small: Study) -> Refusal | None:
+    """A refusal if a module chooses so many tokens that no row is run of which it leaves any out."""
+    for path, how in small.written.items():
+        if 2 * max(how.counts, default=0) > MOST:
+            found = (
+                f"it chooses {max(how.counts)} tokens, and no more than {MOST} are run to see what it does then"
+            )
+            help_ = "let the number be one of the configuration, that a small model can have smaller"
+            return Refusal("attention", Reason.VALUE_VARIES, found, path, help=help_)
+    return None
 
 
 def _on_meta(small: Study, same: Callable[[], bool]) -> tuple[LongRows, bool]:
@@ -157,7 +178,7 @@ def _differing(one: Recording, other: Recording, but: Collection[str]) -> tuple[
 
 def _same(small: Study) -> bool:
     """The first tokens of a long row get the logits that they get in a short one, as far as rows can be that long."""
-    for tokens in (RUN, TRIED):
+    for tokens in (_longest(small), TRIED):
         try:
             return _first_are_equal(small, tokens)
         except AUTHOR_ERRORS:

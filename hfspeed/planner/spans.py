@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from hfspeed.planner.load import Subject
 from hfspeed.planner.prompts import prompt
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.study import Study
+from hfspeed.recurrences.written import WRITTEN, Written, write_all
 from hfspeed.refusal import Reason, Refusal
 
 NAME = "hfspeed_spans"
@@ -45,17 +47,20 @@ class Spans:
     Attributes:
         made: each mask that was made, with its storage, so that it is known again.
         calls: by module, the span of each call of attention, ``None`` where it got no mask, and the window it was told.
+        kept: addresses of masks that modules got which attend as their author wrote it.
     """
 
     made: list[tuple[torch.Tensor, Span]] = field(default_factory=list)
     calls: dict[str, list[tuple[Span | None, Any]]] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)
 
     @property
     def told(self) -> bool:
         """Every mask says what keywords say as well."""
         used = [one for calls in self.calls.values() for one in calls]
         windows = {window for _, window in used}
-        return all(span == EVERYTHING or (span.window in windows and not span.odd) for _, span in self.made) and all(
+        made = [span for mask, span in self.made if mask.untyped_storage().data_ptr() not in self.kept]
+        return all(span == EVERYTHING or (span.window in windows and not span.odd) for span in made) and all(
             span is None or span == EVERYTHING or span == Span(window=window) for span, window in used
         )
 
@@ -74,14 +79,17 @@ def untold(small: Study) -> bool:
     return made if found is None else not found.told or _made_inside(small.model)
 
 
-def spans(model_class: type[Any], config: Any) -> dict[str, Span] | None:
+def spans(model_class: type[Any], config: Any, written: Mapping[str, Written] | None = None) -> dict[str, Span] | None:
     """What each module's attention may see by its mask, where it gets one; ``None`` if a model of this cannot run so.
 
     Args:
         model_class: the author's ``ForCausalLM`` class.
         config: a configuration of a small model.
+        written: modules that attend as their author wrote it.
     """
-    found, _ = _looked(build(model_class, config, device="cpu"))
+    model = build(model_class, config, device="cpu")
+    write_all(written or {}, model)
+    found, _ = _looked(model)
     return None if found is None else found.by_module
 
 
@@ -93,8 +101,10 @@ def whole(subject: Subject, full: Study) -> dict[str, Span]:
     """
     layers = max((len(one) for one in full.model.modules() if isinstance(one, nn.ModuleList)), default=2)
     try:
-        config = shrink(subject.config, subject.model_class, layers=layers, interface=True, built=full.model)
-        known = spans(subject.model_class, config)
+        usual = not full.written
+        built = full.model if usual else None
+        config = shrink(subject.config, subject.model_class, layers=layers, interface=usual, built=built)
+        known = spans(subject.model_class, config, full.written)
     except SubjectError:
         known = None
     if known is None:
@@ -110,7 +120,7 @@ def lost_mask(small: Study, plan: Plan) -> Refusal | None:
 
     That later tokens are hidden from it shows in every prompt; a window may be longer than any that is compared.
     """
-    apart = [op.path for op in plan.ops if isinstance(op, History)]
+    apart = [op.path for op in plan.ops if isinstance(op, History) and not op.eager]
     if not apart or not small.interface:
         return None
     model = copy.deepcopy(small.fresh)
@@ -163,6 +173,9 @@ def _run(model: Any, tokens: int) -> tuple[Spans, bool]:
     found = Spans()
     paths = {id(module): name for name, module in model.named_modules()}
 
+    def keep(_: nn.Module, *given: Any) -> None:
+        found.kept |= {one.untyped_storage().data_ptr() for one in tensors(given)}
+
     def make(*args: Any, **keywords: Any) -> torch.Tensor | None:
         mask: torch.Tensor | None = ALL_MASK_ATTENTION_FUNCTIONS["eager"](*args, **keywords)
         if mask is None:
@@ -177,11 +190,19 @@ def _run(model: Any, tokens: int) -> tuple[Spans, bool]:
         found.calls.setdefault(paths[id(module)], []).append(entry)
         return causal(module, *tensors[:3], **keywords), None
 
+    hooks = [
+        module.register_forward_pre_hook(keep, with_kwargs=True)
+        for module in model.modules()
+        if getattr(module, WRITTEN, False)
+    ]
     try:
         with torch.no_grad(), attending(model, NAME, attend, make):
             model(**prompt(model, tokens))
     except AUTHOR_ERRORS:
         return found, False
+    finally:
+        for hook in hooks:
+            hook.remove()
     return found, True
 
 

@@ -14,7 +14,6 @@ from hfspeed.plan import Attention, Keep, Local, Norm, Op, Share
 from hfspeed.plan.segments import units
 from hfspeed.planner import mixers
 from hfspeed.planner.leaves import Splits
-from hfspeed.planner.verdicts import key
 from hfspeed.planner.work import Draft
 
 
@@ -48,7 +47,7 @@ def _mixers(work: Draft, found: _Found) -> None:
     inside = {call.path for call in work.calls()}
     for path, mixer in mixers.mixers(work.study).items():
         verdict, made = work.verdicts.of(mixer.call), mixer.split
-        if path not in inside or key(work.study.recording.calls[path]) in work.verdicts.histories:
+        if path not in inside or work.inside_written(path) or work.apart(work.study.recording.calls[path]):
             continue
         if made is None or not verdict.split:
             told = verdict.refusal.at(path) if made and verdict.refusal else mixers.refused(mixer, mixer.why)
@@ -75,7 +74,7 @@ def _blocks(work: Draft, found: _Found) -> None:
             continue
         view = tensor.across(call, work.study.recording)
         block = tensor.block(view)
-        if block is None or key(call) in work.verdicts.histories:
+        if block is None or work.inside_written(call.path) or work.apart(call):
             continue
         block = replace(block, own={name: ways for name, ways in block.own.items() if not _saved(work, name)})
         work.blocks[call.path], work.views[call.path] = block, view

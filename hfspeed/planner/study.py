@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +17,6 @@ from hfspeed.graph.exact import Exact
 from hfspeed.graph.hollow import template
 from hfspeed.graph.leftover import left_behind
 from hfspeed.graph.nodes import is_attention
-from hfspeed.graph.positions import forward_code
 from hfspeed.graph.record import Call, Recording, record, recorder
 from hfspeed.graph.unread import forget_unread
 from hfspeed.pattern.attend_edit import AttentionEdit
@@ -28,17 +25,18 @@ from hfspeed.pattern.counted import counted
 from hfspeed.pattern.edit import Change
 from hfspeed.pattern.masks import shed, unread_masks
 from hfspeed.pattern.span import Span
-from hfspeed.planner.blame import line_of, unrun
 from hfspeed.planner.build import build, mark, randomise
 from hfspeed.planner.ends import table_of
+from hfspeed.planner.familiar import cannot_run, familiar
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.prompts import prompt, taken
 from hfspeed.planner.reads import blind, steady
 from hfspeed.planner.sizes import context, longest
 from hfspeed.planner.wrapper import base_of, takes_positions
+from hfspeed.recurrences.written import Written, write_all
 from hfspeed.reference.asking import ids_name
-from hfspeed.refusal import Place, Reason, Refusal, Refused
+from hfspeed.refusal import Refusal, Refused
 
 TOKENS = 9
 """Prompt length of the recorded run: no size of a model, so that shapes cannot coincide."""
@@ -63,6 +61,7 @@ class Study:
         positions: changes of modules that count positions along their row.
         first_position: the number that the author gives the first token.
         mixers: modules with states and how they may be split, once somebody has asked.
+        written: modules that attend as their author wrote it, whatever the rest does.
         masked: modules that do not say so attend causally all the same, because the masks are.
         limit: a sequence that is longer is computed otherwise by its author, and with it all beside it; 0 for none.
         rowwise: as ``positions``, with first rows of tables looked up too; found when they are needed.
@@ -84,6 +83,7 @@ class Study:
     limit: int = 0
     fresh: Any = None
     mixers: dict[str, Any] | None = None
+    written: Mapping[str, Written] = field(default_factory=dict)
     rowwise: dict[str, list[Change]] | None = None
 
     def take_masks(self) -> None:
@@ -115,6 +115,7 @@ def study(
     shut: frozenset[type[nn.Module]] = frozenset(),
     built: Any = None,
     spans: Mapping[str, Span] | None = None,
+    written: Mapping[str, Written] | None = None,
 ) -> Study:
     """Build and record a model.
 
@@ -127,12 +128,13 @@ def study(
         shut: classes that are not looked into, because the model was planned so on meta, where more are found.
         built: the model on meta as `build` makes it, where somebody has.
         spans: what the masks of its modules say that no keyword does.
+        written: modules that attend as their author wrote it, in a model that calls the interface otherwise.
 
     Raises:
         RefusedError: the forward does not run alone.
     """
     if interface is not None:
-        return _study(model_class, config, real, seed, interface, shut, spans=spans)
+        return _study(model_class, config, real, seed, interface, shut, spans=spans, written=written)
     failed: RefusedError | None = None
     first: Study | None = None
     try:
@@ -164,21 +166,16 @@ def _study(
     shut: frozenset[type[nn.Module]] = frozenset(),
     built: Any = None,
     spans: Mapping[str, Span] | None = None,
+    written: Mapping[str, Written] | None = None,
 ) -> Study:
-    if real:
-        model = build(model_class, config, device="cpu", dtype=torch.float64, interface=interface)
-        in_dtype(model, torch.float64)  # what names another dtype is made in that one
-        randomise(model, seed)
-        twin = model
-    else:
-        model = built if built is not None else build(model_class, config, device="meta", interface=interface)
-        twin = build(model_class, config, device="meta", buffers=True, interface=interface)
+    model, twin = _built(model_class, config, real, seed, interface, built)
     mark(spans or {}, model, twin)
-    found = Study(model, twin, Recording(model), real, interface, shut=shut)
+    write_all(written or {}, *dict.fromkeys((model, twin)))
+    found = Study(model, twin, Recording(model), real, interface, shut=shut, written=written or {})
     found.fresh = copy.deepcopy(model) if real else None
     try:
         found.recording = _run(found, 0) if real else _opened(found)
-        _familiar(found.recording)
+        familiar(found.recording)
         if found.recording.reads and not real:
             late = longest(config) - TOKENS
             found.limit = steady(model, found.recording, lambda start: _run(_apart(found), start), late)
@@ -186,7 +183,7 @@ def _study(
         if not interface:
             _attend(found, min(TRIED, context(config)) if real else context(config))
     except AUTHOR_ERRORS as error:
-        raise RefusedError(model_class.__name__, (_cannot_run(model_class, error),)) from error
+        raise RefusedError(model_class.__name__, (cannot_run(model_class, error),)) from error
     if found.by_hand:
         found.masks = {
             p: made for p, c in found.recording.calls.items() if (made := unread_masks(found.recording, c, TOKENS))
@@ -203,6 +200,19 @@ def _attend(found: Study, many: int) -> None:
     except AUTHOR_ERRORS:
         many = taken(lambda tokens: _run(_apart(found), 0, tokens), TOKENS, many)
         found.by_hand, found.refusals = all_by_hand(found.recording, TOKENS, partial(_again, found, many), many)
+
+
+def _built(
+    model_class: type[Any], config: Any, real: bool, seed: int, interface: bool, built: Any
+) -> tuple[Any, Any]:
+    """The model, and its twin with real buffers."""
+    if real:
+        model = build(model_class, config, device="cpu", dtype=torch.float64, interface=interface)
+        in_dtype(model, torch.float64)  # what names another dtype is made in that one
+        randomise(model, seed)
+        return model, model
+    model = built if built is not None else build(model_class, config, device="meta", interface=interface)
+    return model, build(model_class, config, device="meta", buffers=True, interface=interface)
 
 
 def _count(found: Study) -> None:
@@ -280,17 +290,3 @@ def _again(found: Study, tokens: int, paths: Collection[str], look: Callable[[Ca
             hook.remove()
 
 
-def _cannot_run(model_class: type[Any], error: BaseException) -> Refusal:
-    code = forward_code(model_class)  # type: ignore[arg-type]
-    start = Place(code.co_filename, code.co_firstlineno) if code else None
-    place = line_of(error, Path(inspect.getfile(model_class)).parent) or start
-    found, help_ = unrun(error)
-    return Refusal("model", Reason.CANNOT_RUN, found, model_class.__name__, place, help=help_)
-
-
-def _familiar(recording: Recording) -> None:
-    help_ = "give it weights of its own, or compute with the functions of torch: kernels have the weights as loaded"
-    told = {place: (path, what) for path, what, place in reversed(recording.strange)}
-    odd = [Refusal("model", Reason.CANNOT_RUN, what, path, at, help=help_) for at, (path, what) in told.items()]
-    if odd:
-        raise RefusedError(type(recording.model).__name__, tuple(odd))

@@ -116,7 +116,7 @@ def meeting(small: Study, plan: Plan) -> Refusal | None:
 
     In a module that nobody looks into otherwise, experts mostly, it is looked for line by line as well.
     """
-    if by_ids := noticed(small):
+    if by_ids := noticed(small, plan):
         return by_ids
     attending = [op for op in plan.ops if isinstance(op, Attention)]
     if any(isinstance(op, Recurrence) for op in plan.ops) or any(op.measured for op in attending):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from hfspeed.plan import Plan
 from hfspeed.planner.asked import otherwise
 from hfspeed.planner.constructed import unfixed
 from hfspeed.planner.far import far
@@ -12,7 +15,7 @@ from hfspeed.planner.study import Study
 from hfspeed.refusal import Refusal
 
 
-def unseen(small: Study) -> Refusal | None:
+def unseen(small: Study, plan: Plan) -> Refusal | None:
     """A refusal if it is not the model that is loaded, or answers otherwise when asked so, or of other tokens."""
-    every = (unfixed, otherwise, outside, far, lengths, noticed)
+    every = (unfixed, otherwise, outside, far, lengths, partial(noticed, plan=plan))
     return next((no for look in every if (no := look(small))), None)

@@ -10,8 +10,9 @@ from hfspeed.axes.tensor import Block
 from hfspeed.graph.record import Call
 from hfspeed.pattern.site import Site
 from hfspeed.plan import Op, Stages, Wrapper
+from hfspeed.plan.paths import within
 from hfspeed.planner.study import Study
-from hfspeed.planner.verdicts import Verdicts
+from hfspeed.planner.verdicts import Verdicts, key
 from hfspeed.refusal import Refusal
 
 
@@ -48,3 +49,11 @@ class Draft:
         for path, call in self.study.recording.calls.items():
             if path == base or not base or path.startswith(f"{base}."):
                 yield call
+
+    def apart(self, call: Call) -> bool:
+        """Whether a module is run on whole sequences."""
+        return call.path in self.study.written or key(call) in self.verdicts.histories
+
+    def inside_written(self, path: str) -> bool:
+        """Whether a module lies in one that attends as written, or is one: nothing is rewritten or split there."""
+        return within(path, self.study.written)

@@ -34,6 +34,7 @@ from hfspeed.plan.ops import (
     Whole,
 )
 from hfspeed.plan.paths import within
+from hfspeed.recurrences.written import write, written_of
 from hfspeed.reference import experts, layers, linears, positions
 from hfspeed.reference.answers import answers
 from hfspeed.reference.packing import Packing
@@ -194,6 +195,8 @@ def _share(op: Share, site: Site) -> None:
 
 def _history(op: History, site: Site) -> None:
     module = site.root.get_submodule(op.path)
+    if op.eager:
+        write(module, written_of(op.masks, op.inputs))
     module.forward = Remembering(op, module.forward, site.packing)
 
 

@@ -7,7 +7,7 @@ import functools
 import math
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -33,13 +33,11 @@ class Outside:
         name: unique in the process.
     """
 
-    def __init__(
-        self, forward: Callable[..., Any], gives: tuple[str, ...], name: str, axis: int | None = None
-    ) -> None:
+    def __init__(self, forward: Callable[..., Any], gives: tuple[str, ...], name: str, axis: int | None = None) -> None:
         self.forward, self.gives, self.name, self.axis = forward, gives, name, axis
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the author's forward; arguments are tensors, tuples of them, numbers or nothing."""
+        """As the author's forward; arguments are tensors, tuples or dictionaries of them, numbers or nothing."""
         given, said = [], []
         for place, value in (*enumerate(args), *kwargs.items()):
             if isinstance(value, torch.Tensor):
@@ -50,6 +48,13 @@ class Outside:
             elif isinstance(value, tuple) and all(isinstance(one, torch.Tensor) for one in value):
                 given += value
                 said.append(f"{place}={TENSOR * len(value)},")
+            elif isinstance(value, dict) and all(isinstance(one, torch.Tensor | tuple) for one in value.values()):
+                parts = []
+                for name, one in value.items():
+                    given += (one,) if isinstance(one, torch.Tensor) else one
+                    count = TENSOR if isinstance(one, torch.Tensor) else f"{TENSOR * len(one)},"
+                    parts.append(f"{name}:{count}")
+                said.append(f"{place}={{{'|'.join(parts)}}}")
             else:
                 raise PlanError(f"{self.name} is called with a {type(value).__name__}, which no operation takes")
         results = torch.ops.hfspeed.outside(given, ";".join(said), self.name)
@@ -60,11 +65,12 @@ class Outside:
         left = iter(given)
         args, kwargs = [], {}
         for place, _, told in (entry.partition("=") for entry in said.split(";")):
-            value: Any = next(left) if told == TENSOR else None
-            if told.endswith(","):
-                value = tuple(next(left) for _ in told[:-1])
-            elif told != TENSOR:
-                value = ast.literal_eval(told)
+            value: Any
+            if told.startswith("{"):
+                parts = (part.partition(":") for part in told[1:-1].split("|"))
+                value = {name: _tensors(inner, left) for name, _, inner in parts}
+            else:
+                value = _tensors(told, left) if re.fullmatch(f"{TENSOR}+,?", told) else ast.literal_eval(told)
             if place.isdigit():
                 args.append(value)
             else:
@@ -106,11 +112,16 @@ def outside(module: nn.Module, name: str, gives: tuple[str, ...], site: Site, *,
     module.forward = run
 
 
+def _tensors(told: str, left: Iterator[torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """One tensor, or a tuple of them where a comma ends what is told."""
+    return tuple(next(left) for _ in told[:-1]) if told.endswith(",") else next(left)
+
+
 def _empty(like: torch.Tensor, tokens: int, told: str) -> torch.Tensor:
     sizes, _, kind = told.partition("_")
     shape = []
     for size in sizes.split("x"):
-        match = re.fullmatch(r"(\d*)(T?)", size)
+        match = re.fullmatch(r"~?(\d*)(T?)", size)
         if match is None:
             raise PlanError(f"{told!r} is no shape; expected one like 1xTx64")
         shape.append((int(match[1]) if match[1] else 1) * (tokens if match[2] else 1))

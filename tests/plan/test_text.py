@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hfspeed.plan import Attention, Heads, Keep, Local, Norm, Recurrence, Row, Stacked, paths, text
+from hfspeed.plan import Attention, Heads, History, Keep, Local, Norm, Recurrence, Row, Stacked, lines, paths, text
 from hfspeed.plan.ops import Column, Embed, Gated, Head, Whole
 from hfspeed.plan.settings import shown as setting
 
@@ -69,6 +69,15 @@ def test_diff(plan):
 def test_what_cannot_be_read_is_told(line, told):
     with pytest.raises(ValueError, match=told):
         text.parse(f"A of b\n\nmodel\n{line}\n")
+
+
+def test_what_runs_on_whole_sequences_says_its_masks() -> None:
+    inputs = ("1xTx64", "none", "1xTx~16_int32")
+    masks = ("attention_mask:window:24", "relative_distance:distance")
+    op = History("model.layers.0.self_attn", inputs, ("1xTx64", "none"), masks, eager=True)
+    told = lines.words(op)
+    assert "masked by attention_mask:window:24 + relative_distance:distance, eager" in told
+    assert lines.parse(*lines.where(op), "history", told) == op
 
 
 name = st.from_regex(r"[a-z][a-z_]{0,6}", fullmatch=True)

@@ -32,7 +32,6 @@ ATTENTION = {
     "dropout that acts": ("**kwargs", "dropout=0.1, **kwargs", "KEYWORD_NOT_CONSUMED"),
     "a mask of its own": (" mask", " torch.ones(tokens, tokens).tril()[None, None]", "MASK_NOT_CAUSAL"),
     "not causal": ("**kwargs", "is_causal=False, **kwargs", "MASK_NOT_CAUSAL"),
-    "fewer keys than queries": ("key, value,", "key[:, :, :1], value[:, :, :1],", "MASK_NOT_CAUSAL"),
     "the interface twice": ("run(", "run(self, key, key, value); mixed, _ = run(", "CALLED_TWICE_INTERFACE"),
     "a scale that is computed": ("size**-0.5", "query.abs().mean()", "NUMBERS_DIFFER"),
     "a window that is a flag": ("**kwargs", "sliding_window=True, **kwargs", "VALUE_VARIES"),
@@ -111,6 +110,13 @@ def test_attention_that_nothing_would_serve(what: str, tmp_path: Path) -> None:
     assert first.module == "decoder.blocks.0.mixer"
     assert first.place is not None
     assert first.place.file == str(tmp_path / "modeling_plain.py")
+
+
+def test_fewer_keys_than_queries_run_as_written(tmp_path: Path) -> None:
+    given = ("key, value,", "key[:, :, :1], value[:, :, :1],")
+    plan = decide(mutant(tmp_path, (CALL, CALL.replace(*given))))
+    assert [op.masks for op in plan.ops if isinstance(op, History)] == [("mask",)] * 2
+    assert any(no.wanted == "paged attention" for no in plan.refusals)
 
 
 def test_a_module_that_is_not_causal(tmp_path: Path) -> None:

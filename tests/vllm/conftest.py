@@ -42,6 +42,12 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def scheduled() -> ModuleType:
+    """What vLLM tells layers about one step."""
+    return sibling("scheduled")
+
+
+@pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A tiny checkpoint by name, written on first use."""
     folder = tmp_path_factory.mktemp("checkpoints")

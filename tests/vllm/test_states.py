@@ -30,22 +30,6 @@ def loops() -> Any:
     return module
 
 
-def metadata(singles: list[int], pieces: list[tuple[int, int, bool]]) -> Any:
-    """As vLLM's: pages of single tokens, then page, length and whether it goes on of each piece."""
-    starts = [0]
-    for _, tokens, _ in pieces:
-        starts.append(starts[-1] + tokens)
-    return SimpleNamespace(
-        num_decodes=len(singles),
-        num_decode_tokens=len(singles),
-        num_prefills=len(pieces),
-        state_indices_tensor_d=torch.tensor(singles, dtype=torch.int32).reshape(-1, 1),
-        state_indices_tensor_p=torch.tensor([page for page, _, _ in pieces], dtype=torch.int32),
-        query_start_loc_p=torch.tensor(starts, dtype=torch.int32),
-        has_initial_states_p=torch.tensor([goes_on for _, _, goes_on in pieces]),
-    )
-
-
 class Sums(torch.nn.Module):
     """Sums of what came before, in two layouts."""
 
@@ -56,7 +40,7 @@ class Sums(torch.nn.Module):
         return first, pair[0].cumsum(2), x.sum(1)
 
 
-def test_whole_histories(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_histories(scheduled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.config import VllmConfig, set_current_vllm_config
 
     from hfspeed.vllm import states as pages
@@ -79,7 +63,7 @@ def test_whole_histories(monkeypatch: pytest.MonkeyPatch) -> None:
         rows = sorted(step.items(), key=lambda item: item[1][1] - item[1][0] > 1 or item[1][0] == 0)
         singles = [1 + n for n, (start, stop) in rows if stop - start == 1 and start]
         pieces = [(1 + n, stop - start, start > 0) for n, (start, stop) in rows[len(singles) :]]
-        context.attn_metadata = {"layer.states": metadata(singles, pieces)}
+        context.attn_metadata = {"layer.states": scheduled.metadata(singles, pieces)}
 
         def laid(value: torch.Tensor, dim: int, rows: Any = rows) -> torch.Tensor:
             parts = [value[n].narrow(dim, start, stop - start) for n, (start, stop) in rows]
@@ -114,7 +98,7 @@ def test_states_are_kept_as_vllm_is_told(told: Any, kept: int) -> None:
     assert holder.bytes == 512 * kept + 48
 
 
-def test_every_kind_in_one_page(loops: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_in_one_page(loops: Any, scheduled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three sequences in random pieces, mixed with single tokens; pages hold rubbish before, and padding follows."""
     from vllm.config import VllmConfig, set_current_vllm_config
 
@@ -152,7 +136,7 @@ def test_every_kind_in_one_page(loops: Any, monkeypatch: pytest.MonkeyPatch) -> 
         rows = [(number, 1) for number in singles] + pieces
         if not rows:
             continue
-        found = metadata([3 + n for n in singles], [(3 + n, tokens, at[n] > 0) for n, tokens in pieces])
+        found = scheduled.metadata([3 + n for n in singles], [(3 + n, tokens, at[n] > 0) for n, tokens in pieces])
         context.attn_metadata = {"layer.states": found}
         index = torch.cat([torch.arange(begins[n] + at[n], begins[n] + at[n] + tokens) for n, tokens in rows])
         index = torch.cat([index, torch.zeros(2, dtype=torch.long)])

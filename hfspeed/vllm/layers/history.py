@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from hfspeed.errors import PlanError
 from hfspeed.plan import History
 from hfspeed.recurrences.history import NONE, Inputs, dims, joined, width
+from hfspeed.recurrences.written import write, written_of
 from hfspeed.vllm.outside import outside
 from hfspeed.vllm.site import Site
 from hfspeed.vllm.states import Piece, States, scheduled, states_of
@@ -29,17 +30,24 @@ class Remembering:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the author's forward."""
         states, now = scheduled(self.prefix)
-        if now is None:  # vLLM tries the model before there is a cache
-            return self.forward(*args, **kwargs)
         inputs = Inputs(self.op, args, kwargs)
+        if now is None:  # vLLM tries the model before there is a cache
+            return joined(self.op, list(self._tried(inputs)))
         (pages,) = states.kv_cache
         singles = [Piece(row, 1, page, True) for row, page in enumerate(now.single_pages.tolist())]
         done = [self._piece(inputs, pages[one.page], one) for one in (*singles, *now.pieces)]
         at, dim = inputs.following[0]
         left = inputs.leaves[at].shape[dim] - sum(one.tokens for one in (*singles, *now.pieces))
         if left:  # padding, of which nobody reads the result
-            done.append(inputs.run(self.forward, [new for _, new in inputs.new(0, left)], left))
+            done.append(inputs.padding(self.forward, 0, left))
         return joined(self.op, done)
+
+    def _tried(self, inputs: Inputs) -> Iterator[list[torch.Tensor | None]]:
+        """Tokens that belong to nobody, as many at once as a sequence may have."""
+        at, dim = inputs.following[0]
+        tokens = inputs.leaves[at].shape[dim]
+        for start in range(0, tokens, self.longest):
+            yield inputs.padding(self.forward, start, min(self.longest, tokens - start))
 
     def _piece(self, inputs: Inputs, page: torch.Tensor, one: Piece) -> list[torch.Tensor | None]:
         """One sequence: its new tokens are written behind the old ones, and the module runs on all."""
@@ -62,8 +70,10 @@ class Remembering:
 def history(op: History, site: Site) -> None:
     """The module stays, with its weights; its forward runs outside of compiled graphs."""
     module = site.root.get_submodule(op.path)
+    if op.eager:
+        write(module, written_of(op.masks, op.inputs))
     states = states_of(op.path, site)
     longest = site.vllm_config.model_config.max_model_len
     module.forward = Remembering(op, module.forward, states, longest)
-    first = next(dim for told, dim in zip(op.inputs, dims(op.inputs), strict=True) if "_" not in told)
+    first = next(dim for told, dim in zip(op.inputs, dims(op.inputs), strict=True) if "_" not in told and told != NONE)
     outside(module, site.prefix(op.path), op.gives, site, axis=first)
