@@ -34,6 +34,8 @@ LONGEST = 2048
 class Contest:
     """The author's results, and the largest error seen so far; with ``spread`` ranks hold whole experts.
 
+    One of the prompts has ``longest`` tokens, where that is more than every window.
+
     What is served is built from a copy that never ran: what the author's run leaves in the model is not there either.
     """
 
@@ -42,6 +44,7 @@ class Contest:
     classes: ModuleType | None
     dtype: torch.dtype
     spread: bool = False
+    longest: int = 0
     witness: Witness = field(default_factory=Witness)
     prompts: list[torch.Tensor] = field(default_factory=list)
     hidden: list[torch.Tensor] = field(default_factory=list)
@@ -80,7 +83,7 @@ class Contest:
         """The author's own forward on each prompt, without positions given, as training calls it."""
         # where positions are made of token ids, padding counts otherwise, and the plan says so
         avoided = skipped(self.model) if self.plan.wrapper.first_position else ()
-        self.prompts = prompts(self.plan, avoided=avoided)
+        self.prompts = prompts(self.plan, avoided=avoided, least=self.longest)
         base: list[torch.Tensor] = []
         hook = run.watched(self.plan, self.model, base)
         with arithmetic(self.dtype), self.witness.watch(self.model), running("the author's model", self.witness):
@@ -194,13 +197,16 @@ def moved(plan: Plan) -> set[str]:
     return {op.path for op in plan.ops if isinstance(op, Stacked | Heads) and op.rows}
 
 
-def prompts(plan: Plan, seed: int = 0, avoided: Collection[int] = ()) -> list[torch.Tensor]:
-    """Three prompts of different lengths, the second longer than every window; without the tokens ``avoided``."""
+def prompts(plan: Plan, seed: int = 0, avoided: Collection[int] = (), least: int = 0) -> list[torch.Tensor]:
+    """Three prompts of different lengths, the second longer than every window; without the tokens ``avoided``.
+
+    The second has ``least`` tokens, or more.
+    """
     spans = [size for op in plan.ops if isinstance(op, Attention) for size in (op.window, op.chunk and 2 * op.chunk)]
     masks = [mask_of(told) for op in plan.ops if isinstance(op, History) for told in op.masks]
     spans += [2 * mask.size if mask.kind == "chunk" else mask.size for mask in masks]
     windows = [size for size in spans if size is not None]
-    longest = max([10, *windows]) + 7
+    longest = max([10, *windows, least - 7]) + 7
     if longest > LONGEST:
         raise UsageError(f"a window of {max(windows)} is too long to prove; shrink the configuration first")
     vocab = min((op.vocab for op in plan.ops if isinstance(op, Embed | Head)), default=64)

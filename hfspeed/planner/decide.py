@@ -30,6 +30,7 @@ from hfspeed.planner.hinted import false_hints, false_recurrences
 from hfspeed.planner.judge import judge
 from hfspeed.planner.layers import fewest
 from hfspeed.planner.load import Subject
+from hfspeed.planner.long_run import long_run
 from hfspeed.planner.loud import loud
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.mixers import mixers as stateful_mixers
@@ -79,10 +80,12 @@ def _decide(subject: Subject, built: Any, *, as_written: bool = False, writing: 
     apart = differs(small) if first.wrapper.interface else None
     if other := apart or unseen(small, proven) or lost_mask(small, proven):
         raise RefusedError(subject.name, (other,))
-    if reduced := reductions(small, proven) or crowds(small) or loud(small, proven):
+    if reduced := reductions(small, proven) or crowds(small, proven) or loud(small, proven):
         raise RefusedError(subject.name, reduced)
     if reduced := rows.rest(proven) or long_answers(small, proven) or asked_of_process(small):
         raise RefusedError(subject.name, reduced)
+    if far := long_run(small, proven, full.limit):
+        raise RefusedError(subject.name, (far,))
     plan = _covered(full, verdicts, proven)
     lost = unproven(full, plan, proofs) or other_forwards(full, plan, proven) or beside(plan, full.model)
     if lost := lost or baked(small, proven):

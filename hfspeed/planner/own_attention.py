@@ -18,6 +18,7 @@ from hfspeed.pattern.unreached import vetted_weights
 from hfspeed.plan.paths import within
 from hfspeed.planner.asked import own
 from hfspeed.planner.build import attending, build
+from hfspeed.planner.eager_reads import only_eager_knows
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.precision import in_dtype
@@ -61,7 +62,7 @@ def differs(small: Study) -> Refusal | None:
             found = f"with its own eager attention, in {name}, the model answers otherwise, by {apart:.1e}"
             help_ = "hand everything attention needs (scaling, sliding_window, …) to the interface by keyword"
             return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(model).__name__, help=help_)
-    return None
+    return only_eager_knows(small)
 
 
 def _otherwise(small: Study) -> Refusal | None:

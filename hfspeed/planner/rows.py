@@ -19,6 +19,7 @@ from hfspeed.plan.paths import within
 from hfspeed.planner.asked import BOUND
 from hfspeed.planner.build import build
 from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.largest import Largest
 from hfspeed.planner.mismatch import BOUNDS, arithmetic
 from hfspeed.planner.prompts import prompt, taken
 from hfspeed.planner.study import TOKENS, TRIED, Study
@@ -32,6 +33,8 @@ LONG = 1 << 17
 """Tokens of the row that is tried on meta, where length costs nothing; hardly a batch is longer."""
 RUN = 1 << 10
 """Tokens that are run with numbers, to see whether another way gives the same."""
+SQUARE = 1 << 12
+"""Tokens of the row that is tried on meta, where a matrix of all of them by all of them has values."""
 MOST = 1 << 13
 """The same where a module chooses among many tokens."""
 RECKONING = {
@@ -113,8 +116,11 @@ def _on_meta(small: Study, same: Callable[[], bool]) -> tuple[LongRows, bool]:
         short, more = seen(TOKENS), seen(3 * TOKENS)
         if _count(short) != _count(more):
             return LongRows(), True
-        most = taken(seen, 3 * TOKENS, LONG)
-        middle, long = seen(min(RUN, most)), seen(most)
+        with Largest() as made:
+            ran = taken(seen, 3 * TOKENS, RUN)
+        # what is made of values, and not on meta, takes room: some make masks of all tokens by all tokens
+        most = taken(seen, ran, LONG if made.elements < ran * ran else SQUARE) if ran == RUN else ran
+        middle, long = seen(ran), seen(most)
     except AUTHOR_ERRORS:
         return LongRows(), False  # a forward that does not take long rows says so when it is served
     limited = {op.path for op in tables(small) if op.limit}  # all of its rows are given, and no more are served

@@ -32,7 +32,7 @@ SERVED = {
     "cache_of_its_own": SimpleNamespace(heads=False, gated=True, ranks=True, stages=True),
     "scores_grow_with_length": SimpleNamespace(heads=True, gated=True, ranks=False, stages=True),
     "rows_of_a_table": SimpleNamespace(heads=True, gated=True, ranks=True, stages=True),
-    "heads_behind_a_function": SimpleNamespace(heads=False, gated=False, ranks=False, stages=False),
+    "heads_behind_a_function": SimpleNamespace(heads=False, gated=False, ranks=False, stages=True),
     "everything_in_one_class": SimpleNamespace(heads=True, gated=False, ranks=True, stages=True),
     "one_class_in_a_dictionary": SimpleNamespace(heads=True, gated=False, ranks=True, stages=True),
     "scores_from_inside": SimpleNamespace(heads=True, gated=True, ranks=True, stages=False),
