@@ -88,8 +88,14 @@ class Logits:
         if project is None:
             return
         whole = Projection(root.get_submodule(plan.wrapper.head), project)
+        below = plan.wrapper.head.removeprefix(f"{tail.ending.at}.")
         if tail.ending.at == plan.wrapper.head:
             tail.end.stands_for = (whole,)
+        elif below != plan.wrapper.head:  # the ending is a head of several modules
+            several = copy.copy(root.get_submodule(tail.ending.at))
+            several._modules = dict(several._modules)
+            put(several, below, whole)
+            tail.end.stands_for = (several,)
         else:
             put(tail.wrapper, plan.wrapper.head, whole)
 

@@ -93,8 +93,7 @@ SHAPES = {
     ),
     "2c only in training": Shape(
         {LOOP: f"            if self.training:\n    {LOOP}            else:\n    {LOOP.replace(', **kwargs', '')}"},
-        (("HFS103", "warning", LOOP.replace(", **kwargs", "").strip()),
-         ("HFS406", "warning", "for block in self.blocks:")),
+        (("HFS103", "warning", LOOP.replace(", **kwargs", "").strip()),),
     ),
     "2d not given to the decoder": Shape(
         {"labels=None, logits_to_keep=0, **kwargs": "position_ids=None, past_key_values=None, inputs_embeds=None, "

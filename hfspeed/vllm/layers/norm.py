@@ -26,8 +26,8 @@ class PlainNorm(RMSNorm):
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """``[..., size]`` to the same; with ``residual`` their sum is normed, and returned beside it."""
         weight = self.weight.data if self.has_weight else None
-        known = self.variance_size_override is None and self.weight.dtype == x.dtype and whole_vectors(x.shape[-1])
-        if residual is not None or not known:
+        alike = (weight is None or weight.dtype == x.dtype) and whole_vectors(x.shape[-1])
+        if residual is not None or self.variance_size_override is not None or not alike:
             return self.forward_native(x, residual)
         return cpu_rms_norm(x, weight, self.variance_epsilon)
 
