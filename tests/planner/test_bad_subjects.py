@@ -62,7 +62,6 @@ CALLS = {
     "a window by length": ("**kwargs", "sliding_window=tokens - 2, **kwargs"),
 }
 POSITIONS = {
-    "positions counted in the decoder": (GIVEN, "        if True:\n"),
     "positions counted in attention": (ANGLE, "torch.arange(x.shape[2], device=x.device)[:, None]"),
     "positions from the first one": (ANGLE, f"({ANGLE} - positions[0, 0])"),
     "positions by their number": (ANGLE, f"({ANGLE} / positions.shape[-1])"),
@@ -153,6 +152,12 @@ def test_positions_that_are_not_those_given(what: str, tmp_path: Path) -> None:
     first, *_ = refused(tmp_path, POSITIONS[what])
     assert first.reason in {Reason.NUMBERS_DIFFER, Reason.VALUE_VARIES}
     assert first.module
+
+
+def test_positions_that_the_decoder_counts_whatever_it_is_given(tmp_path: Path) -> None:
+    """They are those of the caller, who counts from 0 as well."""
+    plan = decide(mutant(tmp_path, (GIVEN, "        if True:\n")))
+    assert {"position_ids", "token_positions"} & set(plan.wrapper.keywords)
 
 
 def test_a_base_model_that_takes_no_positions(tmp_path: Path) -> None:
