@@ -13,7 +13,8 @@ from hfspeed.graph.record import Call
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan import Plan, Positions
 from hfspeed.planner.contest import Contest
-from hfspeed.planner.mismatch import Mismatch
+from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.mismatch import Mismatch, arithmetic
 from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.prompts import prompt, taken
 from hfspeed.planner.study import TOKENS, TRIED, Study
@@ -66,8 +67,12 @@ def _most(small: Study, plan: Plan, limit: int) -> int:
         return TOKENS
 
     def run(tokens: int) -> torch.Tensor:
-        return scores(copy.deepcopy(small.fresh)(**prompt(small.fresh, tokens)))
+        with arithmetic(torch.float64):
+            return scores(copy.deepcopy(small.fresh)(**prompt(small.fresh, tokens)))
 
-    shape = run(TOKENS).shape
+    try:
+        shape = run(TOKENS).shape
+    except AUTHOR_ERRORS:
+        return TOKENS  # without a mask of its own, or in whatever other way, it was proven
     many = LONG if len(shape) == 3 and shape[1] == TOKENS else TRIED  # an author may give the last token's alone
     return taken(run, TOKENS, many)
