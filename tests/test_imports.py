@@ -34,6 +34,7 @@ ALLOWED = {
         "vllm/",
         *(f"planner/{name}.py" for name in ("load", "shrink", "wrapper", "build", "checkpoint", "conversion")),
         "planner/spans.py",
+        "planner/eager_reads.py",
         "planner/written.py",
     ),
 }
