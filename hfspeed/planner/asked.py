@@ -13,9 +13,11 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from hfspeed.planner.build import eager
+from hfspeed.graph.tensors import held
+from hfspeed.planner.build import build, eager
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
+from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import Study
 from hfspeed.planner.witness import distance
@@ -56,6 +58,16 @@ def own(small: Study) -> Any:
     model = copy.deepcopy(small.fresh)
     if small.interface:
         eager(model)
+    return model
+
+
+def unwritten(small: Study, *, interface: bool) -> Any:
+    """The small model, of whose modules none attends as written; without ``interface`` they attend as by default."""
+    known = dict(held(small.fresh))
+    model = build(type(small.model), small.model.config, device="cpu", interface=interface)
+    for name, one in held(in_dtype(model, torch.float64)):
+        if name in known:
+            one.copy_(known[name])
     return model
 
 

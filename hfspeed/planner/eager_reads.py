@@ -14,14 +14,12 @@ from hfspeed.graph.nodes import is_attention
 from hfspeed.graph.reads import reading
 from hfspeed.pattern.replacement import place_of
 from hfspeed.plan.paths import within
-from hfspeed.planner.asked import own
-from hfspeed.planner.build import build
+from hfspeed.planner.asked import own, unwritten
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
-from hfspeed.planner.precision import in_dtype
 from hfspeed.planner.prompts import prompt, taken
 from hfspeed.planner.study import Study
-from hfspeed.planner.witness import distance
+from hfspeed.planner.witness import finite_distance
 from hfspeed.reference.asking import scores
 from hfspeed.refusal import Place, Reason, Refusal
 
@@ -82,16 +80,11 @@ def _apart(small: Study, tokens: int, change: Any = lambda _: None, *, strict: b
     except AUTHOR_ERRORS:
         return 0.0
     try:
-        return _far(_answer(theirs, tokens), known)
+        return finite_distance(_answer(theirs, tokens), known)
     except IndexError:
         return math.inf if strict else 0.0
     except AUTHOR_ERRORS:
         return 0.0
-
-
-def _far(one: torch.Tensor, other: torch.Tensor) -> float:
-    finite = one.isfinite() & other.isfinite()
-    return distance(one.where(finite, 0.0), other.where(finite, 0.0))
 
 
 def _answer(model: Any, tokens: int) -> torch.Tensor:
@@ -142,15 +135,13 @@ def _replaced(small: Study) -> float:
     registered = (ALL_ATTENTION_FUNCTIONS._global_mapping, ALL_MASK_ATTENTION_FUNCTIONS._global_mapping)
     if all(getattr(one.get(USUAL), "__module__", "").startswith("transformers.") for one in registered):
         return 0.0
-    model = build(type(small.model), small.model.config, device="cpu", interface=False)
-    held = dict(small.fresh.state_dict())
-    in_dtype(model, torch.float64).load_state_dict(held, strict=False)
+    model = unwritten(small, interface=False)
     try:
         most = taken(lambda tokens: _answer(copy.deepcopy(model), tokens), SHORT, LONG)
         pairs = [[_answer(copy.deepcopy(one), many) for one in (model, small.fresh)] for many in (SHORT, most)]
-        return max(_far(*pair) for pair in pairs)
+        return max(finite_distance(*pair) for pair in pairs)
     except AUTHOR_ERRORS:
-        return 0.0
+        return math.inf  # what cannot be compared is not what is proven
 
 
 def _told(path: str, found: str, apart: float, place: Place | None) -> Refusal:

@@ -237,4 +237,3 @@ def _only(call: ast.expr) -> ast.expr | None:
         return None
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     return values[0] if len(values) == 1 and not isinstance(values[0], ast.Starred) else None
-

@@ -23,7 +23,7 @@ from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.planner.verdicts import key
-from hfspeed.planner.witness import distance
+from hfspeed.planner.witness import finite_distance
 from hfspeed.reference.asking import ids_name, scores
 from hfspeed.refusal import Reason, Refusal
 
@@ -120,13 +120,7 @@ def _differs(one: torch.Tensor, other: torch.Tensor, rows: list[int]) -> bool:
     if one.shape != other.shape or list(one.shape).count(TOKENS) != 1:
         return False
     at, kept = list(one.shape).index(TOKENS), torch.tensor(rows)
-    return _apart(one.index_select(at, kept), other.index_select(at, kept)) > BOUND
-
-
-def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
-    """0 where a value is none: louder than what it was made for."""
-    finite = one.isfinite() & other.isfinite()
-    return distance(one.where(finite, 0.0), other.where(finite, 0.0))
+    return finite_distance(one.index_select(at, kept), other.index_select(at, kept)) > BOUND
 
 
 def _ahead(small: Study) -> Iterator[Refusal]:
@@ -143,16 +137,12 @@ def _ahead(small: Study) -> Iterator[Refusal]:
             other[ids][:, early:] = (other[ids][:, early:] * (2 * seed + 1) + 1) % table.shape[0]
             with torch.no_grad(), arithmetic(torch.float64):
                 try:
-                    one, two = (_logits(copy.deepcopy(model)(**asked)) for asked in (first, other))
+                    one, two = (scores(copy.deepcopy(model)(**asked)) for asked in (first, other))
                 except AUTHOR_ERRORS:
                     return
             if one.shape[1] != TOKENS:
                 return  # it answers its last token alone, which has none behind it
-            if (apart := _apart(one[:, :early], two[:, :early])) > BOUND:
+            if (apart := finite_distance(one[:, :early], two[:, :early])) > BOUND:
                 told = f"with louder values a token notices later ones, by {apart:.1e}"
                 yield Refusal("model", Reason.VALUE_VARIES, told, type(small.model).__name__, help=HELP)
                 return
-
-
-def _logits(out: Any) -> torch.Tensor:
-    return scores(out)

@@ -23,6 +23,7 @@ from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import TOKENS, Study
+from hfspeed.reference.asking import ids_name
 from hfspeed.refusal import Place, Reason, Refusal
 
 OWN, OTHERS = 1, 2
@@ -112,7 +113,7 @@ def noticed(small: Study, plan: Plan) -> Refusal | None:
     """
     given = prompt(small.fresh, TOKENS)
     model = copy.deepcopy(small.fresh)
-    followed = _Followed(given["input_ids"])
+    followed = _Followed(given[ids_name(model)])
     for op in plan.ops:
         if isinstance(op, Experts):
             followed.aside(model.get_submodule(op.path))

@@ -15,6 +15,7 @@ from torch import nn
 
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
+from hfspeed.planner.process import authors
 from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.refusal import Place, Reason, Refusal
@@ -54,18 +55,13 @@ def outside(small: Study) -> Refusal | None:
 
 def _holders(model: nn.Module) -> Iterator[tuple[str, Any]]:
     """What is outside of modules and can be changed: globals of the author's files, classes, configurations."""
-    classes = {cls: None for module in model.modules() for cls in type(module).__mro__ if _own(cls.__module__)}
+    classes = [cls for cls in authors(model) if cls.__module__ in sys.modules]
     files = {cls.__module__: None for cls in classes}
     yield from ((getattr(sys.modules[name], "__file__", "") or "", vars(sys.modules[name])) for name in files)
     yield from ((getattr(sys.modules[cls.__module__], "__file__", "") or "", vars(cls)) for cls in classes)
     configs = {id(one): one for module in model.modules() if (one := getattr(module, "config", None)) is not None}
     first = next((getattr(sys.modules[name], "__file__", "") or "" for name in files), "")
     yield from ((first, vars(one)) for one in configs.values() if hasattr(one, "__dict__"))
-
-
-def _own(name: str) -> bool:
-    library = name.startswith("torch.") or (name.startswith("transformers.") and ".models." not in name)
-    return not library and name != "builtins" and name in sys.modules
 
 
 def _values(holders: Mapping[int, tuple[str, Any]]) -> Values:

@@ -13,12 +13,11 @@ from torch import nn
 from hfspeed.graph.attend import causal
 from hfspeed.graph.exact import Exact
 from hfspeed.graph.record import record
-from hfspeed.graph.tensors import held as tensors_of
 from hfspeed.pattern.unreached import vetted_weights
 from hfspeed.plan.paths import within
-from hfspeed.planner.asked import own
-from hfspeed.planner.build import attending, build
-from hfspeed.planner.eager_reads import only_eager_knows
+from hfspeed.planner.asked import own, unwritten
+from hfspeed.planner.build import attending
+from hfspeed.planner.eager_reads import HELP, USUAL, only_eager_knows
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.precision import in_dtype
@@ -30,8 +29,6 @@ from hfspeed.refusal import Reason, Refusal, Refused
 
 PLAIN = "hfspeed_plain"
 """The name of an attention that ignores all that it can."""
-USUAL = "sdpa"
-"""The attention that transformers takes where nobody asks for one."""
 TOKENS, SHORT = 40, 9
 """How many tokens are compared, and in how many operations are looked at."""
 BOUND = 1e-3
@@ -60,8 +57,7 @@ def differs(small: Study) -> Refusal | None:
                 continue
             name = str(dtype).removeprefix("torch.")
             found = f"with its own eager attention, in {name}, the model answers otherwise, by {apart:.1e}"
-            help_ = "hand everything attention needs (scaling, sliding_window, …) to the interface by keyword"
-            return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(model).__name__, help=help_)
+            return Refusal("attention", Reason.KEYWORD_NOT_CONSUMED, found, type(model).__name__, help=HELP)
     return only_eager_knows(small)
 
 
@@ -73,7 +69,7 @@ def _otherwise(small: Study) -> Refusal | None:
     """
     with torch.no_grad(), arithmetic(torch.float64):
         ours = scores(own(small)(**prompt(small.model, TOKENS)))
-        usual, plain = _unwritten(small, False), _unwritten(small, True)
+        usual, plain = unwritten(small, interface=False), unwritten(small, interface=True)
         with suppress(*AUTHOR_ERRORS):
             if (apart := distance(scores(usual(**prompt(usual, TOKENS))), ours)) > BOUND:
                 return _two(small, f"its eager attention differs by {apart:.1e} from the one taken by default")
@@ -101,16 +97,6 @@ def _plainly(
     """Causal attention that takes a scale, and ignores all else; ``asked`` gets the modules that called it."""
     asked.append(module)
     return causal(module, query, key, value, scaling=keywords.get("scaling")), None
-
-
-def _unwritten(small: Study, interface: bool) -> Any:
-    """The small model, of whose modules none attends as written."""
-    held = dict(tensors_of(small.fresh))
-    model = build(type(small.model), small.model.config, device="cpu", interface=interface)
-    for name, one in tensors_of(in_dtype(model, torch.float64)):
-        if name in held:
-            one.copy_(held[name])
-    return model
 
 
 def _ours(small: Study) -> torch.Tensor:

@@ -64,12 +64,21 @@ def asked_of_process(small: Study) -> tuple[Refusal, ...]:
 
 def _folders(model: nn.Module) -> Iterator[str]:
     """Where the code of the model lies: folders of the files of its classes, torch's and transformers' own left out."""
-    for cls in {cls for module in model.modules() for cls in type(module).__mro__}:
-        name = cls.__module__
-        library = name.startswith("torch.") or (name.startswith("transformers.") and ".models." not in name)
-        file = None if library or name == "builtins" else getattr(sys.modules.get(name), "__file__", None)
+    for cls in authors(model):
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
         if file is not None:
             yield str(Path(file).parent)
+
+
+def authors(model: nn.Module) -> dict[type[Any], None]:
+    """The classes that a model is made of, torch's and transformers' own left out."""
+    every = dict.fromkeys(cls for module in model.modules() for cls in type(module).__mro__)
+    return {cls: None for cls in every if not _library(cls.__module__)}
+
+
+def _library(name: str) -> bool:
+    theirs = name.startswith("transformers.") and ".models." not in name
+    return theirs or name.startswith("torch.") or name == "builtins"
 
 
 def _forget(model: nn.Module) -> None:

@@ -13,6 +13,7 @@ from hfspeed.graph.record import Call, record
 from hfspeed.planner.ends import table_of
 from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import TOKENS, Study
+from hfspeed.reference.asking import ids_name
 
 
 def first_position(study: Study) -> int | None:
@@ -25,7 +26,7 @@ def first_position(study: Study) -> int | None:
         return 0
     given = {name: value for name, value in prompt(study.model, TOKENS).items() if name != "position_ids"}
     ids = (torch.arange(TOKENS)[None] * 7 + 3) % int(table_of(study.model).weight.shape[0])
-    values = {} if study.real else {given["input_ids"]: ids}
+    values = {} if study.real else {given[ids_name(study.model)]: ids}
     with Exact() if study.real else nullcontext():
         without = record(study.model, given, values=values, shut=study.shut)
     apart = {gap for path, call in without.calls.items() for gap in _gaps(call, study.recording.calls.get(path))}
