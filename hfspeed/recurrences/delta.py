@@ -34,6 +34,7 @@ class GatedDelta(Kernel):
     free = frozenset({"chunk_size"})
     wants_state = frozenset({"output_final_state"})
     always_pair = True
+    last_first = True
 
     def state(self, operands: Operands) -> tuple[int, ...]:
         k, v = operands["k"], operands["v"]
@@ -98,6 +99,7 @@ class FineGatedDelta(GatedDelta):
     """The same with a decay for every key element: ``g [batch, tokens, heads, key]``."""
 
     kind = "fine_gated_delta"
+    last_first = False
     functions = ("chunk_kda", "fused_recurrent_kda")
 
     def decays(self, g: torch.Tensor, v: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""One more token of each sequence by the gated delta rule: states are read once, and changed in one more pass."""
+"""One more token of each sequence by the gated delta rule, in two passes over its state by a kernel of vLLM's."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from hfspeed.recurrences.delta import EPS, GatedDelta
-from hfspeed.recurrences.kernel import Operands, Settings, heads_of
+from hfspeed.recurrences.kernel import Operands, Settings
 from hfspeed.vllm.kernels import cpu_state_update
 from hfspeed.vllm.scan import AGREE, VALUES, memory, near
 
-LEAST, MOST = 1e-30, 1e4
-"""Between these, in absolute terms, logarithms of decays are kept: below, nothing decays; above, nothing is left."""
+MOST = 1e4
+"""What a logarithm of a decay is at most, in absolute terms: nothing is left then, and nothing times it is a number."""
 
 
 def takes(kernel: Any, given: Operands, settings: Settings, states: torch.Tensor) -> bool:
@@ -25,30 +25,29 @@ def takes(kernel: Any, given: Operands, settings: Settings, states: torch.Tensor
 
 
 def stepped(given: Operands, settings: Settings, states: torch.Tensor, pages: torch.Tensor) -> torch.Tensor:
-    """As `GatedDelta.advance`.
+    """As `GatedDelta.advance`, by two steps of state-space duality, ``h = exp(t a) h + t x B`` and ``y = h C``.
 
-    What queries and keys read of a state is one product, before it changes: ``q S' = exp(g) q S + (q k) w``, where
-    ``w`` is the correction and ``S' = exp(g) S + k w``. The change is a step of state-space duality, whose own result
-    nobody reads: ``h' = exp(t a) h + t x B`` with ``t = g``, ``a = 1``, ``x = k / g`` and ``B = w``.
+    ``h`` is a state with values before keys, as it lies in its page. The first step lets it decay and reads what the
+    key finds: ``t = g``, ``a = 1``, ``x = 0``, ``C = k``. The second adds the correction and reads what the query
+    finds: ``t = 1``, ``a = 0``, ``x = beta (v - y)``, ``B = k``, ``C = q``.
     """
     q, k, v, g, beta = (_one(given[name]) for name in ("q", "k", "v", "g", "beta"))
-    heads, size, width = states.shape[1:]
-    both = torch.stack([q, k], 2).float()
+    both, lying = torch.stack([q, k]).float(), states.transpose(-1, -2)
     if settings["use_qk_l2norm_in_kernel"]:
-        both = both.mul_(both.square().sum(-1, keepdim=True).add_(EPS).rsqrt_())
-    both = heads_of(both, heads, 1)
-    read = torch.empty(*both.shape[:3], width)
-    for one, page, into in zip(both.unbind(), pages.tolist(), read.unbind(), strict=True):
-        torch.bmm(one, states[page], out=into)
-    queries, keys = both.unbind(2)
-    logs = torch.copysign(g.abs().float().clamp_(LEAST, MOST), g)[..., None]
-    read.mul_(logs.exp()[..., None])
-    wrong = torch.sub(v, read[:, :, 1]).mul_(beta[..., None])
-    out = read[:, :, 0].addcmul_((queries * keys).sum(-1, keepdim=True), wrong)
-    out.mul_(size**-0.5 if settings["scale"] is None else settings["scale"])
-    steps, rate = logs.expand(-1, -1, size), torch.ones(heads)[:, None, None].expand(heads, size, width)
-    cpu_state_update(states, keys / logs, steps, rate, wrong, wrong, None, pages, torch.empty(keys.shape))
-    return out.to(v.dtype)[:, None]
+        both.mul_(both.square().sum(-1, keepdim=True).add_(EPS).rsqrt_())
+    queries, keys = both.unbind()
+    read, nothing, ones, zeros = _constants(v.shape)
+    decays = g.float().clamp_(min=-MOST)[..., None].expand(v.shape)
+    flat = *v.shape[1:], k.shape[-1]
+    cpu_state_update(lying, nothing, decays, ones.expand(flat), keys, keys, None, pages, read)
+    wrong = torch.sub(v, read).mul_(beta[..., None])
+    cpu_state_update(lying, wrong, ones.expand(v.shape), zeros.expand(flat), keys, queries, None, pages, read)
+    return read.mul_(k.shape[-1] ** -0.5 if settings["scale"] is None else settings["scale"]).to(v.dtype)[:, None]
+
+
+def _constants(shape: torch.Size) -> tuple[torch.Tensor, ...]:
+    """Room for a result, zeros of its size, a one and a zero."""
+    return torch.empty(shape), torch.zeros(shape), torch.ones(1, 1, 1), torch.zeros(1, 1, 1)
 
 
 def _one(value: torch.Tensor | None) -> torch.Tensor:

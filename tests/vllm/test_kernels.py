@@ -187,7 +187,7 @@ def test_one_more_token_of_the_delta_rule(dtype: torch.dtype, unit: bool) -> Non
         :, None
     ]
     settings = {**kernel.usual, "use_qk_l2norm_in_kernel": unit}
-    states = torch.randn(6, 600)[:, :512].view(6, 4, 16, 8)
+    states = torch.randn(6, 600)[:, :512].view(6, 4, 8, 16).transpose(2, 3)
     ours, before = states.clone(), states.clone()
     assert takes(kernel, given, settings, states)
     assert not takes(kernel_of("fine_gated_delta"), given, settings, states)
@@ -230,7 +230,7 @@ def test_pieces_side_by_side(kind: str, dtype: torch.dtype) -> None:
         given["bias"] = given["bias"].to(dtype)
         given["weight"] = given["weight"][:, 1 if kind.startswith("narrow") else 0 :].contiguous()
     shape, kept_in = kernel.state(given), torch.float32 if kernel.exact_state else dtype
-    order = shape[::-1] if kernel.last_first else shape
+    order = (*shape[:-2], shape[-1], shape[-2]) if kernel.last_first else shape
     count = 1
     for size in shape:
         count *= size
