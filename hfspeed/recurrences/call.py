@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +12,18 @@ from hfspeed.plan import Recurrence
 from hfspeed.plan.settings import read
 from hfspeed.recurrences.kernel import Kernel, Unsupported
 from hfspeed.refusal import Reason, Refusal, Refused
+
+
+@dataclass(frozen=True, eq=False)
+class At:
+    """A tensor among the arguments of a call, by its number."""
+
+    number: int
+
+
+PLACES = tuple(At(number) for number in range(64))
+FORMS = 16
+"""How many ways to call a function are remembered; more than a few have values that vary and say nothing."""
 
 
 class Called:
@@ -25,6 +38,7 @@ class Called:
     def __init__(self, op: Recurrence, kernel: Kernel) -> None:
         self.op, self.kernel = op, kernel
         self.settings = dict(kernel.usual) | dict(read(entry) for entry in op.settings)
+        self.known: dict[Any, dict[str, Any]] = {}
 
     def operands(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, torch.Tensor | None]:
         """The call's tensors by role.
@@ -32,6 +46,25 @@ class Called:
         Raises:
             Refused: an argument asks for something that the plan does not say.
         """
+        values = *args, *keywords.values()
+        if torch.compiler.is_compiling() or len(values) > len(PLACES):
+            return self._sorted(args, keywords)
+        marks = tuple(
+            at if isinstance(value, torch.Tensor) else value for at, value in zip(PLACES, values, strict=False)
+        )
+        form = len(args), tuple(keywords), marks
+        try:
+            found = self.known.get(form)
+        except TypeError:  # a list, say, stands among them
+            return self._sorted(args, keywords)
+        if found is None:
+            named = dict(zip(keywords, marks[len(args) :], strict=True))
+            found = self._sorted(marks[: len(args)], named)
+            if len(self.known) < FORMS:
+                self.known[form] = found
+        return {role: values[at.number] if isinstance(at, At) else at for role, at in found.items()}
+
+    def _sorted(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
         try:
             bound = self.kernel.bind(self.op.parameters, args, keywords)
         except Unsupported as no:
