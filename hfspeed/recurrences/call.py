@@ -26,6 +26,13 @@ FORMS = 16
 """How many ways to call a function are remembered; more than a few have values that vary and say nothing."""
 
 
+def _mark(at: At, value: Any) -> Any:
+    """What an argument is to the sorting: its place if it is a tensor, else itself."""
+    if isinstance(value, torch.Tensor):
+        return at
+    return tuple(value) if isinstance(value, list) else value
+
+
 class Called:
     """What every builder puts behind the name that a `Recurrence` promises.
 
@@ -49,13 +56,11 @@ class Called:
         values = *args, *keywords.values()
         if torch.compiler.is_compiling() or len(values) > len(PLACES):
             return self._sorted(args, keywords)
-        marks = tuple(
-            at if isinstance(value, torch.Tensor) else value for at, value in zip(PLACES, values, strict=False)
-        )
+        marks = tuple(map(_mark, PLACES, values))
         form = len(args), tuple(keywords), marks
         try:
             found = self.known.get(form)
-        except TypeError:  # a list, say, stands among them
+        except TypeError:  # something without a hash stands among them
             return self._sorted(args, keywords)
         if found is None:
             named = dict(zip(keywords, marks[len(args) :], strict=True))

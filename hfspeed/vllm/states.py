@@ -88,6 +88,16 @@ class States(Pages):
         self.slots: list[Slot] = []
         self.bytes = 0
 
+    @property
+    def kv_cache(self) -> tuple[torch.Tensor]:
+        """The pages; vLLM gives others when it has measured its memory."""
+        return self.pages
+
+    @kv_cache.setter
+    def kv_cache(self, pages: tuple[torch.Tensor]) -> None:
+        self.pages = pages
+        self.seen: dict[int, torch.Tensor] = {}
+
     def add(self, called: Called, given: torch.dtype, ranks: int = 1) -> int:
         """Make room for the states of a call; the number of the first."""
         first = len(self.slots)
@@ -109,8 +119,11 @@ class States(Pages):
 
     def views(self, number: int) -> torch.Tensor:
         """The state ``number`` of every page: ``[pages, *state]``."""
-        slot = self.slots[number]
-        (pages,) = self.kv_cache
+        if number not in self.seen:
+            self.seen[number] = self._view(self.slots[number], *self.kv_cache)
+        return self.seen[number]
+
+    def _view(self, slot: Slot, pages: torch.Tensor) -> torch.Tensor:
         found, shape = pages[:, slot.start : slot.stop].view(slot.dtype), slot.shape
         if slot.called.kernel.last_first:
             return found.view(-1, *shape[:-2], shape[-1], shape[-2]).transpose(-1, -2)

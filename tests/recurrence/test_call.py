@@ -15,7 +15,8 @@ NAMES = ("query", "key", "value", "g", "beta", "output_final_state", "use_qk_l2n
 
 
 def called() -> Called:
-    op = Recurrence("mixer", "rule", "gated_delta", (2, 4, 4), NAMES, (shown("use_qk_l2norm_in_kernel", True),), pair=True)
+    said = (shown("use_qk_l2norm_in_kernel", True),)
+    op = Recurrence("mixer", "rule", "gated_delta", (2, 4, 4), NAMES, said, pair=True)
     return Called(op, kernel_of("gated_delta"))
 
 
@@ -48,5 +49,17 @@ def test_values_that_say_nothing_are_not_piled_up() -> None:
     call, given = called(), [torch.ones(1)] * 5
     for number in range(100):
         assert call.operands(given, {"use_qk_l2norm_in_kernel": True, "chunk_size": number})["q"] is given[0]
-    assert call.operands(given, {"use_qk_l2norm_in_kernel": True, "chunk_size": [1]})["q"] is given[0]
+    assert call.operands(given, {"use_qk_l2norm_in_kernel": True, "chunk_size": {}})["q"] is given[0]
     assert len(call.known) < 100
+
+
+def test_lists_are_sorted_once_too() -> None:
+    """As limits of steps come from a configuration."""
+    names = ("x", "dt", "A", "B", "C", "chunk_size", "dt_limit")
+    op = Recurrence("mixer", "scan", "ssd", (2, 4, 4), names, (shown("dt_limit", (0.0, 1.0)),))
+    call, given = Called(op, kernel_of("ssd")), [torch.ones(1)] * 5
+    for _ in range(2):
+        call.operands((*given, 64), {"dt_limit": [0.0, 1.0]})
+    assert len(call.known) == 1
+    with pytest.raises(Refused, match="dt_limit"):
+        call.operands((*given, 64), {"dt_limit": [0.0, 2.0]})

@@ -108,12 +108,12 @@ def _pieces(
 
 def _as_batch(value: torch.Tensor, dim: int, count: int) -> torch.Tensor:
     """The first tokens of ``[1, …, tokens, …]`` as sequences of one token."""
-    return value.narrow(dim, 0, count)[0].movedim(dim - 1, 0).unsqueeze(dim)
+    return value.narrow(dim, 0, count).transpose(0, dim)
 
 
 def _as_row(value: torch.Tensor, dim: int) -> torch.Tensor:
     """Sequences of one token side by side; undoes `_as_batch`."""
-    return value.squeeze(dim).movedim(0, dim - 1)[None]
+    return value.transpose(0, dim)
 
 
 def _shapes(out: torch.Tensor, operands: list[torch.Tensor | None], number: int, layer: str) -> None:
