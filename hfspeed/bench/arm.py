@@ -40,10 +40,10 @@ class Measured:
         spent = time.perf_counter() - begin
         return {"inside": spent, "cpu": cpu_seconds(), **self.engine.facts()}
 
-    def measure(self, prompts: list[list[int]], length: int) -> Answer:
-        """One round: the prompts alone, then with everything they generate."""
-        alone = self.engine.run(prompts, 1)
-        whole = self.engine.run(prompts, length)
+    def measure(self, prompts: list[list[int]], length: int, told: list[int] | None = None) -> Answer:
+        """One round: the prompts alone, then with everything they generate; ``told`` are the tokens to write."""
+        alone = self.engine.run(prompts, 1, told)
+        whole = self.engine.run(prompts, length, told)
         read, written = sum(map(len, prompts)), sum(map(len, whole.tokens))
         rates = {
             "prefill": read / alone.seconds,

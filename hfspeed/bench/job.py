@@ -23,6 +23,8 @@ class Job:
         starts: how many warm starts are measured.
         restart: each arm's process lives for one round only, where several models do not fit beside each other.
         together: how many arms live at a time; shares an accelerator's memory among them.
+        told: each request is told which token to write, over and over. What random weights would write differs by
+            rounding from arm to arm, and with it which experts there are to compute.
     """
 
     model: str
@@ -36,6 +38,7 @@ class Job:
     starts: int = 1
     restart: bool = False
     together: int = 1
+    told: bool = False
 
     def settings(self, arm: Arm) -> dict[str, Any]:
         """All of the engine's settings for one arm."""
@@ -54,6 +57,11 @@ class Job:
         """The prompts of one round: random, and the same for every arm."""
         draw = random.Random(round_)  # noqa: S311  numbers to count with, no secrets
         return [[draw.randrange(1, self.vocabulary) for _ in range(self.input_len)] for _ in range(self.prompts)]
+
+    def written(self, round_: int) -> list[int] | None:
+        """What each request of a round is told to write; ``None`` where it writes what its arm finds most likely."""
+        draw = random.Random(~round_)  # noqa: S311  as above
+        return [draw.randrange(1, self.vocabulary) for _ in range(self.prompts)] if self.told else None
 
 
 def has_weights(folder: Path) -> bool:

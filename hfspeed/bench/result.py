@@ -90,7 +90,7 @@ class Result:
 
     def agreement(self, record: Record) -> float | None:
         """The share of tokens that come before the first one native does not have; the mean over rounds."""
-        if self.native is None or not self.comparable:
+        if self.native is None or not self.comparable or self.job.get("told"):
             return None
         shares = [common_start(a, b) for a, b in zip(record.tokens, self.native.tokens, strict=False)]
         return sum(shares) / len(shares) if shares else None

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from hfspeed.bench.arms import Arm
 from hfspeed.bench.bounds import BOUNDS
@@ -136,7 +136,7 @@ class Bench:
             self._ready(arm)
         worker, record = self.workers[arm.name], self.records[arm.name]
         worker.resume()
-        said = worker.ask("measure", prompts=self.job.tokens(number), length=self.job.output_len)
+        said = worker.ask("measure", **self._asked(number))
         record.rounds.append(said["rates"])
         record.tokens.append(said["tokens"])
         record.raw.setdefault("runs", []).append(said.get("whole", {}))
@@ -169,8 +169,11 @@ class Bench:
     def _ready(self, arm: Arm) -> None:
         """Run what is not counted: the first batches compile, allocate and fill caches."""
         for number in range(self.job.warmups):
-            prompts = self.job.tokens(UNCOUNTED + number)
-            self.workers[arm.name].ask("measure", prompts=prompts, length=self.job.output_len)
+            self.workers[arm.name].ask("measure", **self._asked(UNCOUNTED + number))
+
+    def _asked(self, number: int) -> dict[str, Any]:
+        job = self.job
+        return {"prompts": job.tokens(number), "length": job.output_len, "told": job.written(number)}
 
     def _end(self, arm: Arm) -> None:
         worker = self.workers.pop(arm.name, None)

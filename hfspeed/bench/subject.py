@@ -67,6 +67,7 @@ def settled(
     path, config = _model(model, named, folder, str(flags.get("load_format", "")))
     if "load_format" not in flags and Path(path).is_dir() and not has_weights(Path(path)):
         flags = {**flags, "load_format": "dummy"}
+    random = bool(named and named.config) or flags.get("load_format") == "dummy"
     job = Job(
         model=path,
         **(LOAD | load),
@@ -76,6 +77,7 @@ def settled(
         starts=starts,
         restart=restart,
         together=arms,
+        told=random,
     )
     return Subject(job, environment(flags, local=Path(path).is_dir()), flags.get("load_format") != "dummy")
 

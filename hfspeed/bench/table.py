@@ -37,7 +37,8 @@ def table(result: Result) -> Table:
         shares = [record.middle(measure) for record in ([native] if native else []) + _compared(result)]
         told = [f"{share / limit:.0%}" if share else "" for share in shares]
         shown.add_row(f"{measure.title} [dim]of what the machine allows[/]", *told)
-    if result.comparable and native and any(record.tokens for record in _compared(result)):
+    shares = [result.agreement(record) for record in _compared(result) if record.tokens]
+    if any(share is not None for share in shares):
         shares = [result.agreement(record) for record in _compared(result)]
         told = ["" if share is None else f"{share:.0%}" for share in shares]
         shown.add_row("same tokens", "", *told)
@@ -61,6 +62,8 @@ def notes(result: Result) -> Iterator[str]:
         yield f"The machine allows {told}: weights multiplied, or read, and nothing else done."
     if not result.comparable:
         yield "Dummy weights depend on how an arm stores them, so tokens are not compared."
+    if result.job.get("told"):
+        yield "Weights are random, so each request was told which token to write, the same in all arms."
 
 
 def _compared(result: Result) -> list[Record]:

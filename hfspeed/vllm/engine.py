@@ -116,28 +116,22 @@ class Engine:
         room = (cache.num_gpu_blocks or 0) * cache.block_size
         return {"ranks": ranks, "cache_tokens": room, "block_size": cache.block_size}
 
-    def run(self, prompts: Sequence[Sequence[int]], length: int) -> Run:
-        """Generate ``length`` tokens for each prompt, all requests handed over at once."""
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+    def run(self, prompts: Sequence[Sequence[int]], length: int, told: Sequence[int] | None = None) -> Run:
+        """Generate ``length`` tokens for each prompt, all requests handed over at once.
 
-        sampling = SamplingParams(
-            max_tokens=length,
-            temperature=0,
-            ignore_eos=True,
-            detokenize=False,
-            output_kind=RequestOutputKind.DELTA,
-        )
+        ``told`` are the tokens to write, one for each prompt, over and over.
+        """
+        sampling = [_sampling(length, told[number] if told else None) for number in range(len(prompts))]
         names = [f"{self.count + number}" for number in range(len(prompts))]
         self.count += len(prompts)
         if self.loop is not None:
             return self.loop.run_until_complete(self._streamed(prompts, sampling, names))
         return self._stepped(prompts, sampling, names)
 
-    def _stepped(self, prompts: Sequence[Sequence[int]], sampling: Any, names: list[str]) -> Run:
+    def _stepped(self, prompts: Sequence[Sequence[int]], sampling: Sequence[Any], names: list[str]) -> Run:
         notes, numbers = Notes(len(prompts), self.cpu), {}
         for number, (prompt, name) in enumerate(zip(prompts, names, strict=True)):
-            known = self.engine.add_request(name, {"prompt_token_ids": list(prompt)}, sampling)
+            known = self.engine.add_request(name, {"prompt_token_ids": list(prompt)}, sampling[number])
             numbers[name] = numbers[known or name] = number
         while self.engine.has_unfinished_requests():
             outputs = self.engine.step()
@@ -147,17 +141,31 @@ class Engine:
             notes.step()
         return notes.done()
 
-    async def _streamed(self, prompts: Sequence[Sequence[int]], sampling: Any, names: list[str]) -> Run:
+    async def _streamed(self, prompts: Sequence[Sequence[int]], sampling: Sequence[Any], names: list[str]) -> Run:
         notes = Notes(len(prompts), self.cpu)
 
         async def one(number: int) -> None:
             prompt = {"prompt_token_ids": list(prompts[number])}
-            async for output in self.engine.generate(prompt, sampling, names[number]):
+            async for output in self.engine.generate(prompt, sampling[number], names[number]):
                 notes.take(number, output.outputs[0].token_ids, time.perf_counter())
                 notes.step()
 
         await asyncio.gather(*map(one, range(len(prompts))))
         return notes.done()
+
+
+def _sampling(length: int, told: int | None) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        max_tokens=length,
+        temperature=0,
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+        allowed_token_ids=None if told is None else [told],
+    )
 
 
 async def _made(engine: Any, arguments: Any) -> Any:

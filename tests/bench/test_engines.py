@@ -47,6 +47,7 @@ def test_two_arms(tmp_path: Path, weights: bool) -> None:
         assert record.once["cache"] > 0
         assert record.once["peak"] > 0.1
         assert [len(tokens) for tokens in record.tokens[0]] == [5, 5, 5]
+        assert weights or record.tokens == [[[token] * 5 for token in done.job.written(number)] for number in (1, 2)]
         assert len(list((tmp_path / "runs" / record.name).iterdir())) > 1, "it has caches of its own"
     if weights:
         assert one.tokens == other.tokens, "in float32 a fusion changes no token"

@@ -57,6 +57,15 @@ def test_what_went_wrong_is_said() -> None:
     assert "same tokens" not in shown(one)
 
 
+def test_tokens_that_arms_were_told_are_no_agreement() -> None:
+    one = result(SPEEDS)
+    assert "same tokens" in shown(one)
+    one.job = one.job | {"told": True}
+    assert "same tokens" not in shown(one)
+    assert one.agreement(one.records[1]) is None
+    assert any("told which token" in note for note in notes(one))
+
+
 def test_nothing_measured_is_no_error() -> None:
     one = result({"native": 1.0}, rounds=0)
     one.records[0].once.clear()

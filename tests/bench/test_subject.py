@@ -68,6 +68,8 @@ def test_a_preset_is_written_with_weights_that_fit(tmp_path: Path, monkeypatch: 
     done = job("x", tmp_path, {"output_len": 5})
     assert (done.job.prompts, done.job.input_len, done.job.output_len, done.job.vocabulary) == (4, 8, 5, 99)
     assert done.comparable
+    assert done.job.told, "random weights"
+    assert done.job.written(1) == done.job.written(1) != done.job.written(2)
     assert "load_format" not in done.job.engine
     with safe_open(Path(done.job.model) / "model.safetensors", "pt") as file:
         stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dictionary
@@ -85,6 +87,7 @@ def test_a_folder_with_a_config_alone_is_enough(tmp_path: Path) -> None:
     assert done.environ["HF_HUB_OFFLINE" if "HF_HUB_OFFLINE" in done.environ else "VLLM_CPU_KVCACHE_SPACE"] == "1"
     (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     assert job(str(tmp_path), tmp_path).comparable
+    assert job(str(tmp_path), tmp_path).job.written(1) is None
 
 
 def test_flags_pass_through(tmp_path: Path) -> None:
