@@ -28,8 +28,8 @@ _BY_MASK: Final = frozenset({"by_mask", "chunk", "odd"})
 """What is added to a call where the author's mask says more than its keywords."""
 _WIDTHS: Final = {"q": 32, "k": 16, "v": 16}
 DISTANCE = (
-    "let it depend on the distance of tokens alone; where masks are made, positions that do not count up one by one "
-    "are taken for those of several sequences"
+    "let it depend on the distance of tokens alone, by numbers of the configuration; where masks are made, positions "
+    "that do not count up one by one are taken for those of several sequences"
 )
 
 

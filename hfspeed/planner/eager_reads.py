@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any, Final
@@ -18,6 +19,7 @@ from hfspeed.planner.asked import own, unwritten
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.prompts import prompt, taken
+from hfspeed.planner.span_rows import KINDS, kinds_of_rows
 from hfspeed.planner.study import Study
 from hfspeed.planner.witness import finite_distance
 from hfspeed.reference.asking import scores
@@ -25,6 +27,8 @@ from hfspeed.refusal import Place, Reason, Refusal
 
 SHORT, LONG = 40, 600
 """Tokens that are compared."""
+LONGEST: Final = 1 << 11
+"""The most that are, where eager attention asks how many there are."""
 BOUND: Final = 1e-5
 """Relative difference of logits that refuses. In float64, but for weights that eager attention rounds to float32."""
 NUMBER: Final = "layer_idx"
@@ -60,7 +64,11 @@ def _ways(small: Study, attending: list[str]) -> Iterator[tuple[str, float]]:
     """What is compared, and how far apart the two are."""
     many = taken(lambda tokens: _answer(copy.deepcopy(small.fresh), tokens), SHORT, LONG)
     yield f"on {many} tokens", _apart(small, many)
+    unlike = (kind for kind in kinds_of_rows(own(small)) if not {SHORT, many} & {*kind} and kind[0] <= LONGEST)
+    for kind in itertools.islice(unlike, KINDS):
+        yield f"on {kind[0]} tokens", _apart(small, kind[0])
     yield "with other values in its buffers", _apart(small, SHORT, _stir)
+    yield "with other whole numbers in its buffers", _apart(small, SHORT, _count)
     for name in _asked(small, attending):
         for value in range(LAYERS) if name == NUMBER else (3, 17):
             change = _setting(attending, name, value)
@@ -99,6 +107,14 @@ def _stir(model: nn.Module) -> None:
         if buffer.is_floating_point():
             noise = torch.rand(2, *buffer.shape, generator=source, dtype=torch.float64).to(buffer.dtype)
             buffer.copy_(torch.where(buffer.isfinite(), buffer * (0.75 + 0.5 * noise[0]) + 0.2 * noise[1], buffer))
+
+
+def _count(model: nn.Module) -> None:
+    """Give every stored buffer of whole numbers small ones, as a checkpoint may: a window, say."""
+    stored = model.state_dict().keys()
+    for name, buffer in model.named_buffers():
+        if name in stored and not buffer.is_floating_point() and buffer.dtype is not torch.bool:
+            buffer.copy_(buffer.remainder(5) + 3)
 
 
 def _setting(attending: list[str], name: str, value: int) -> Any:

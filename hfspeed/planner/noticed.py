@@ -10,12 +10,15 @@ from __future__ import annotations
 import copy
 import linecache
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from hfspeed.emit import emitted
+from hfspeed.errors import PlanError
 from hfspeed.graph.positions import author_of, place_at
 from hfspeed.graph.tensors import copied, tensors
 from hfspeed.plan import Experts, Plan
@@ -24,6 +27,8 @@ from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.prompts import prompt
 from hfspeed.planner.study import TOKENS, Study
 from hfspeed.reference.asking import ids_name
+from hfspeed.reference.build import build
+from hfspeed.reference.run import hidden
 from hfspeed.refusal import Place, Reason, Refusal
 
 OWN, OTHERS = 1, 2
@@ -42,11 +47,13 @@ class _Followed(TorchFunctionMode):
         self.kept = [ids]
         self.place: Place | None = None
         self.inside = 0
+        self.entered: set[str] = set()
 
-    def aside(self, module: nn.Module) -> None:
+    def aside(self, path: str, module: nn.Module) -> None:
         """Do not follow what a module does inside: it is another's kernel that is served in its place."""
 
         def enter(*_: Any) -> None:
+            self.entered.add(path)
             self.inside += 1
 
         def leave(*_: Any) -> None:
@@ -111,12 +118,11 @@ def noticed(small: Study, plan: Plan) -> Refusal | None:
 
     Experts may be chosen by ids. How tokens are handed to them and put back is a kernel's, where ``plan`` says so.
     """
-    given = prompt(small.fresh, TOKENS)
-    model = copy.deepcopy(small.fresh)
+    experts = [op.path for op in plan.ops if isinstance(op, Experts)]
+    given, model = prompt(small.fresh, TOKENS), copy.deepcopy(small.fresh)
     followed = _Followed(given[ids_name(model)])
-    for op in plan.ops:
-        if isinstance(op, Experts):
-            followed.aside(model.get_submodule(op.path))
+    for path in experts:
+        followed.aside(path, model.get_submodule(path))
     with torch.no_grad(), arithmetic(torch.float64), followed:
         try:
             model(**given)
@@ -124,7 +130,28 @@ def noticed(small: Study, plan: Plan) -> Refusal | None:
             return None  # it says so where it is asked in the usual way
     if (place := followed.place) is None:
         return None
+    if not followed.entered.issuperset(experts) and _joined_by_a_kernel(small, plan, experts, given[ids_name(model)]):
+        return None
     line = linecache.getline(place.file, place.line).strip()
     found = f"`{line}` gives a token what was made of other tokens' ids"
     help_ = "make it of a token's own id, or keep it in a module with a state: sequences share a row"
     return Refusal("model", Reason.NUMBERS_DIFFER, found, type(small.model).__name__, place, help=help_)
+
+
+def _joined_by_a_kernel(small: Study, plan: Plan, experts: Sequence[str], ids: torch.Tensor) -> bool:
+    """Whether the model that is served joins nothing made of other tokens' ids, unlike its author's.
+
+    Experts may be a list that the author's code goes through, instead of a module that is called: then the loop is
+    the author's only, and what is served calls a kernel.
+    """
+    with torch.no_grad(), arithmetic(torch.float64):
+        try:
+            built = build(plan, small.fresh, emitted(plan) if plan.forwards else None)
+            followed = _Followed(ids)
+            for path in experts:
+                followed.aside(path, built.get_submodule(path))
+            with followed:
+                hidden(plan, built, ids, torch.arange(TOKENS)[None])
+        except (*AUTHOR_ERRORS, PlanError):
+            return False
+    return followed.place is None and followed.entered.issuperset(experts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.load import Subject
 from hfspeed.planner.prompts import prompt
 from hfspeed.planner.shrink import shrink
+from hfspeed.planner.span_rows import KINDS, Calls, kinds_of_rows, united, with_other_buffers
 from hfspeed.planner.study import Study
 from hfspeed.recurrences.written import WRITTEN, Written, write_all
 from hfspeed.refusal import Reason, Refusal
@@ -35,6 +36,8 @@ NAME = "hfspeed_spans"
 """The attention implementation for which masks are made, and looked at."""
 FEW, MANY = 40, 512
 """Tokens of the prompt. Where it can be run, one has most token ids in its midst, for masks that are made of them."""
+LARGE = 1 << 12
+"""Tokens beyond which no mask of all of them by all of them is made."""
 WINDOW = "sliding_window"
 """What a configuration calls it, in transformers' functions."""
 MAKERS = "transformers.masking_utils"
@@ -51,7 +54,7 @@ class Spans:
     """
 
     made: list[tuple[torch.Tensor, Span]] = field(default_factory=list)
-    calls: dict[str, list[tuple[Span | None, Any]]] = field(default_factory=dict)
+    calls: Calls = field(default_factory=dict)
     kept: set[int] = field(default_factory=set)
 
     @property
@@ -145,12 +148,34 @@ def lost_mask(small: Study, plan: Plan) -> Refusal | None:
 
 def _looked(model: Any) -> tuple[Spans | None, bool]:
     """Run a prompt and look at its masks; ``None`` if it cannot be run so, and whether masks were made all the same."""
-    found, whole = _run(copy.deepcopy(model), MANY)
+    tokens = MANY
+    found, whole = _run(copy.deepcopy(model), tokens)
     if not whole:
-        found, whole = _run(copy.deepcopy(model), FEW)
+        tokens = FEW
+        found, whole = _run(copy.deepcopy(model), tokens)
     if not whole and _without_window(model):
-        found, whole = _run(model, FEW)
+        found, whole = _run(copy.deepcopy(model), tokens)
+    if whole:
+        found.calls = united(list(_elsewhere(model, found, tokens)))
     return found if whole else None, bool(found.made)
+
+
+def _elsewhere(model: Any, found: Spans, tokens: int) -> Iterator[tuple[int, Calls]]:
+    """What calls show in a row of ``tokens``, in those of other kinds, and with other numbers in stored buffers.
+
+    Each with the most tokens of rows of its kind.
+    """
+    kinds = kinds_of_rows(model)
+    own = next(kind for kind in kinds if tokens in kind)
+    yield own[-1], found.calls
+    for kind in [kind for kind in kinds if kind is not own][:KINDS]:
+        other, ran = _run(copy.deepcopy(model), kind[0], thin=True)
+        if ran:
+            yield kind[-1], other.calls
+    for changed in with_other_buffers(model) if found.made else ():
+        other, ran = _run(changed, tokens, thin=True)
+        if ran:
+            yield own[-1], other.calls
 
 
 def _without_window(model: nn.Module) -> bool:
@@ -166,8 +191,8 @@ def _without_window(model: nn.Module) -> bool:
     return bool(none)
 
 
-def _run(model: Any, tokens: int) -> tuple[Spans, bool]:
-    """What was seen of a prompt, and whether it ran to its end."""
+def _run(model: Any, tokens: int, *, thin: bool = False) -> tuple[Spans, bool]:
+    """What was seen of a prompt, and whether it ran to its end; if ``thin`` without computing attention."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
     found = Spans()
@@ -177,7 +202,11 @@ def _run(model: Any, tokens: int) -> tuple[Spans, bool]:
         found.kept |= {one.untyped_storage().data_ptr() for one in tensors(given)}
 
     def make(*args: Any, **keywords: Any) -> torch.Tensor | None:
-        mask: torch.Tensor | None = ALL_MASK_ATTENTION_FUNCTIONS["eager"](*args, **keywords)
+        mask: torch.Tensor | None
+        if thin and tokens > LARGE:
+            mask = torch.zeros(1, 1, 1, 1).expand(1, 1, tokens, tokens)
+        else:
+            mask = ALL_MASK_ATTENTION_FUNCTIONS["eager"](*args, **keywords)
         if mask is None:
             return None  # it would hide nothing
         function, size = keywords.get("mask_function"), keywords.get("local_size")
@@ -188,6 +217,8 @@ def _run(model: Any, tokens: int) -> tuple[Spans, bool]:
         mask = tensors[3] if len(tensors) > 3 else keywords.pop("attention_mask", None)
         entry = (_known(found, mask), keywords.get("sliding_window"))
         found.calls.setdefault(paths[id(module)], []).append(entry)
+        if thin:
+            return tensors[2].new_zeros(*tensors[0].shape[:3], tensors[2].shape[-1]).transpose(1, 2), None
         return causal(module, *tensors[:3], **keywords), None
 
     hooks = [

@@ -33,6 +33,11 @@ KNOWN: dict[str, list[tuple[str, str]]] = {
         (INIT, INIT + "        self.window = 4096\n"),
         (WEIGHTS, f"    scores = scores.masked_fill({GAP} >= module.window, -1e30)\n" + WEIGHTS),
     ],
+    "how many keys there are": [(WEIGHTS, "    scores = scores.tanh() if key.shape[2] > 700 else scores\n" + WEIGHTS)],
+    "a buffer that is a window": [
+        (INIT, INIT + "        self.register_buffer('window', torch.tensor(4096))\n"),
+        (WEIGHTS, f"    scores = scores.masked_fill({GAP} >= module.window, -1e30)\n" + WEIGHTS),
+    ],
     "a distance": [(WEIGHTS, f"    scores = scores - 0.1 * ({GAP} - 400).clamp(min=0)\n" + WEIGHTS)],
 }
 

@@ -93,6 +93,47 @@ def test_a_mask_and_a_keyword(tmp_path: Path, told: str, served: bool) -> None:
         assert {op.window for op in attention(plan)} == {6}
 
 
+AGAIN = """        if stream.shape[1] > {rows}:
+            mask = create_causal_mask(
+                config=self.config,
+                inputs_embeds=stream,
+                attention_mask=attention_mask,
+                past_key_values=past_key_values,
+                position_ids=position_ids,
+                and_mask_function=lambda b, h, q, k: q - k < {window},
+            )
+"""
+
+
+@pytest.mark.parametrize("rows", [30, 700, 9000])
+def test_long_rows_get_another_mask(tmp_path: Path, rows: int) -> None:
+    """Which makes short rows and long ones beside each other impossible, unless no short row shows the difference."""
+    change = (LATE, LATE + AGAIN.format(rows=rows, window=rows - 10))
+    with pytest.raises(RefusedError) as told:
+        decide(mutant(tmp_path, change, max_position_embeddings=20000))
+    assert told.value.refusals[0].reason is Reason.MASK_NOT_CAUSAL
+    assert told.value.refusals[0].place is not None
+
+
+@pytest.mark.parametrize("rows", [30, 700])
+def test_a_mask_that_short_rows_need_not_make(tmp_path: Path, rows: int) -> None:
+    change = (LATE, LATE + AGAIN.format(rows=rows, window=rows))
+    plan = decide(mutant(tmp_path, change, max_position_embeddings=20000))
+    assert {op.window for op in attention(plan)} == {rows}
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_window_in_a_buffer(tmp_path: Path, stored: bool) -> None:
+    """A checkpoint may hold another one than the constructor makes."""
+    made = "        self.post_init()\n\n    def get_input"
+    buffer = f"        self.register_buffer('reach', torch.tensor(64), persistent={stored})\n"
+    changes = masks("create_causal_mask", and_mask_function="lambda b, h, q, k: q - k < self.reach")
+    expected = pytest.raises(RefusedError, match="mask-not-causal") if stored else nullcontext()
+    with expected:
+        plan = decide(mutant(tmp_path, (made, buffer + made), *changes))
+        assert {op.window for op in attention(plan)} == {64}
+
+
 PARTS = "(input_ids == 3).cumsum(-1)"
 
 
