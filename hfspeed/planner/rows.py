@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ RUN = 1 << 10
 """Tokens that are run with numbers, to see whether another way gives the same."""
 SQUARE = 1 << 12
 """Tokens of the row that is tried on meta, where a matrix of all of them by all of them has values."""
+ROOM = 1 << 28
+"""Elements that all tensors with values may have together there; some gibibytes, if none of them is given back."""
 MOST = 1 << 13
 """The same where a module chooses among many tokens."""
 RECKONING = {
@@ -119,7 +122,7 @@ def _on_meta(small: Study, same: Callable[[], bool]) -> tuple[LongRows, bool]:
         with Largest() as made:
             ran = taken(seen, 3 * TOKENS, RUN)
         # what is made of values, and not on meta, takes room: some make masks of all tokens by all tokens
-        most = taken(seen, ran, LONG if made.elements < ran * ran else SQUARE) if ran == RUN else ran
+        most = taken(seen, ran, _longest_on_meta(made, ran)) if ran == RUN else ran
         middle, long = seen(ran), seen(most)
     except AUTHOR_ERRORS:
         return LongRows(), False  # a forward that does not take long rows says so when it is served
@@ -132,6 +135,13 @@ def _on_meta(small: Study, same: Callable[[], bool]) -> tuple[LongRows, bool]:
     early, late = ({step for step in _numbers(*pair) if step[0] not in limited} for pair in pairs)
     changed = _at(long, late - early) or (_at(middle, early) if early and not same() else ())
     return LongRows(numbers=_told("computes with other numbers than on a short one", changed)), False
+
+
+def _longest_on_meta(made: Largest, ran: int) -> int:
+    """How long a row may be, if one of ``ran`` tokens made so much; a number read off values takes real attention."""
+    if made.elements < ran * ran:
+        return LONG
+    return max(ran, min(SQUARE, int(ran * math.sqrt(ROOM / made.total))))
 
 
 def _told(found: str, where: Iterable[Refusal]) -> tuple[Refusal, ...]:
