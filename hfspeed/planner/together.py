@@ -79,7 +79,8 @@ def _reads(call: Call, one: Recording, other: Recording, inside: Sequence[int]) 
     """What to tell of a module that reads values, at the line of the first of them."""
     place = place_in(one.read_at[inside[0]]) or place_of(call)
     values = [[run.reads[n] for n in inside if n < len(run.reads)] for run in (one, other)]
-    if values[0] == values[1] and len(one.reads) == len(other.reads):
+    plain = any(type(value) is not bool for _, value in values[0])  # the answer to a question may be the same by chance
+    if plain and values[0] == values[1] and len(one.reads) == len(other.reads):
         text = f"`{call.cls.__name__}` reads a plain number off its weights, which are known only when they are loaded"
         return call, Refusal("model", Reason.VALUE_VARIES, text, call.path, place, help=TENSOR)
     text = f"`{call.cls.__name__}` decides by values of all tokens of a row, and several sequences share one"
