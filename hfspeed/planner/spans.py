@@ -202,10 +202,8 @@ def _run(model: Any, tokens: int, *, thin: bool = False) -> tuple[Spans, bool]:
         found.kept |= {one.untyped_storage().data_ptr() for one in tensors(given)}
 
     def make(*args: Any, **keywords: Any) -> torch.Tensor | None:
-        mask: torch.Tensor | None
-        if thin and tokens > LARGE:
-            mask = torch.zeros(1, 1, 1, 1).expand(1, 1, tokens, tokens)
-        else:
+        mask: torch.Tensor | None = torch.zeros(1, 1, 1, 1).expand(1, 1, tokens, tokens)
+        if tokens <= LARGE:
             mask = ALL_MASK_ATTENTION_FUNCTIONS["eager"](*args, **keywords)
         if mask is None:
             return None  # it would hide nothing
@@ -217,15 +215,12 @@ def _run(model: Any, tokens: int, *, thin: bool = False) -> tuple[Spans, bool]:
         mask = tensors[3] if len(tensors) > 3 else keywords.pop("attention_mask", None)
         entry = (_known(found, mask), keywords.get("sliding_window"))
         found.calls.setdefault(paths[id(module)], []).append(entry)
-        if thin:
-            return tensors[2].new_zeros(*tensors[0].shape[:3], tensors[2].shape[-1]).transpose(1, 2), None
-        return causal(module, *tensors[:3], **keywords), None
+        query, _, value = tensors[:3]
+        empty = value.new_zeros(*query.shape[:3], value.shape[-1]).transpose(1, 2)
+        return empty if thin else causal(module, *tensors[:3], **keywords), None
 
-    hooks = [
-        module.register_forward_pre_hook(keep, with_kwargs=True)
-        for module in model.modules()
-        if getattr(module, WRITTEN, False)
-    ]
+    as_written = [module for module in model.modules() if getattr(module, WRITTEN, False)]
+    hooks = [module.register_forward_pre_hook(keep, with_kwargs=True) for module in as_written]
     try:
         with torch.no_grad(), attending(model, NAME, attend, make):
             model(**prompt(model, tokens))

@@ -49,4 +49,4 @@ def test_only_tensors_with_values_are_large() -> None:
         torch.zeros(5, 1).expand(5, 1000) + torch.zeros(1, 7)[:, :1]
         torch.zeros(1 << 20, 1 << 20, device="meta").exp()
     assert made.elements == 5000
-    assert 10000 <= made.total < 11000
+    assert 5000 < made.total < 5100
