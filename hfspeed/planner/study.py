@@ -19,8 +19,9 @@ from hfspeed.graph.leftover import left_behind
 from hfspeed.graph.nodes import is_attention
 from hfspeed.graph.record import Call, Recording, record, recorder
 from hfspeed.graph.unread import forget_unread
+from hfspeed.pattern.afar import afar
 from hfspeed.pattern.attend_edit import AttentionEdit
-from hfspeed.pattern.by_hand import all_by_hand
+from hfspeed.pattern.by_hand import LONGEST, all_by_hand
 from hfspeed.pattern.counted import counted
 from hfspeed.pattern.edit import Change
 from hfspeed.pattern.masks import shed, unread_masks
@@ -193,8 +194,11 @@ def _study(
     return found
 
 
-def _attend(found: Study, many: int) -> None:
-    """Look at attention by hand, in prompts of so many tokens, or of as many as the author's code takes."""
+def _attend(found: Study, most: int) -> None:
+    """Look at attention by hand, in the longest prompts that anybody takes; if masks change later, none longer is."""
+    many = min(most, LONGEST)
+    if most > many and afar(found.recording, TOKENS, many, most) is not None:
+        found.limit = min(found.limit or many, many)
     try:
         found.by_hand, found.refusals = all_by_hand(found.recording, TOKENS, partial(_again, found, many), many)
     except AUTHOR_ERRORS:
