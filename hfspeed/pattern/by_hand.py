@@ -33,7 +33,7 @@ class _Found:
         """The change; from now on the graph has the interface's call."""
         times = repeats(self.one)
         change = edit(self.one, self.at, self.inner, grouped=times > 1)
-        canonical(self.one, self.measured, times)
+        canonical(self.one, self.measured, times, self.at.frame)
         return change
 
     def look(self, long: Call, tokens: int) -> None:
