@@ -34,8 +34,8 @@ class Exact(TorchFunctionMode):
 def _first(input: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """As ``torch.topk``, by its names; what it gives can be viewed in another shape, as there."""
     del sorted
-    found = input.sort(dim=dim, descending=largest, stable=True)
-    return torch.return_types.topk(tuple(one.narrow(dim, 0, k).contiguous() for one in found))
+    values, indices = (one.narrow(dim, 0, k) for one in input.sort(dim=dim, descending=largest, stable=True))
+    return torch.return_types.topk((values.contiguous(), indices.contiguous()))
 
 
 def _wide(value: Any) -> Any:

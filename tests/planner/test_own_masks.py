@@ -1,4 +1,4 @@
-"""Masks that an author's own code makes and hands to the attention interface: by value they are causal, or they are not."""
+"""Masks that an author's own code makes and hands to the attention interface: by value they are causal, or not."""
 
 from __future__ import annotations
 
