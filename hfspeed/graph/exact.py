@@ -32,10 +32,10 @@ class Exact(TorchFunctionMode):
 
 
 def _first(input: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """As ``torch.topk``, by its names."""
+    """As ``torch.topk``, by its names; what it gives can be viewed in another shape, as there."""
     del sorted
-    values, indices = input.sort(dim=dim, descending=largest, stable=True)
-    return torch.return_types.topk((values.narrow(dim, 0, k), indices.narrow(dim, 0, k)))
+    values, indices = (one.narrow(dim, 0, k) for one in input.sort(dim=dim, descending=largest, stable=True))
+    return torch.return_types.topk((values.contiguous(), indices.contiguous()))
 
 
 def _wide(value: Any) -> Any:

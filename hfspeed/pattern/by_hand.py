@@ -17,7 +17,7 @@ from hfspeed.pattern.scores import Written, refused, written
 from hfspeed.refusal import Reason, Refusal, Refused
 
 LONGEST: Final = 4096
-"""Longest prompt whose masks are looked at."""
+"""Longest prompt whose masks are looked at; of longer ones only the numbers by which they are made."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class _Found:
         """The change; from now on the graph has the interface's call."""
         times = repeats(self.one)
         change = edit(self.one, self.at, self.inner, grouped=times > 1)
-        canonical(self.one, self.measured, times)
+        canonical(self.one, self.measured, times, self.at.frame)
         return change
 
     def look(self, long: Call, tokens: int) -> None:
@@ -78,7 +78,7 @@ def all_by_hand(
         recording: a short prompt.
         tokens: its length.
         again: records a prompt of ``context`` tokens and shows the calls of the modules at the given paths.
-        context: how long prompts may be.
+        context: how long prompts are that are looked at.
     """
     found: dict[str, _Found] = {}
     refusals: dict[str, Refusal] = {}
@@ -86,9 +86,6 @@ def all_by_hand(
         try:
             if one := _found(call, tokens):
                 found[path] = one
-                if context > LONGEST:
-                    told = f"what is seen in prompts of {context} tokens cannot be checked; up to {LONGEST} can"
-                    raise refused(call, Reason.MASK_NOT_CAUSAL, told, one.inner.softmax)
         except Refused as no:
             refusals[path] = no.refusal
 

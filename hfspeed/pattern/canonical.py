@@ -10,25 +10,29 @@ from torch import fx
 
 from hfspeed.graph.attend import causal
 from hfspeed.graph.nodes import value_of
+from hfspeed.pattern.attend_call import Frame
 from hfspeed.pattern.layout import INTERFACE, RESULT, laid
 from hfspeed.pattern.measure import Measured
 from hfspeed.pattern.scores import Operand, Written, descends, refused
 from hfspeed.refusal import Reason
 
 
-def canonical(one: Written, found: Measured, repeats: int = 1) -> None:
+def canonical(one: Written, found: Measured, repeats: int = 1, frame: Frame | None = None) -> None:
     """Put the interface's call in place of what ``one`` names; scores and weights vanish from the graph.
 
     Args:
         one: the attention found.
         found: what it computes.
         repeats: how many neighbouring heads of key and value are equal.
+        frame: the function that is no longer called, where one attends.
 
     Raises:
         Refused: scores or weights are put to another use.
     """
     lost = _lost(one)
     graph = one.call.graph
+    stack = one.last.meta.get("stack", ())
+    one.last.meta["stack"] = stack[stack.index(frame) :] if frame in stack else stack
     with graph.inserting_before(one.last):
         query, *both = [_laid(graph, part) for part in (one.query, one.key, one.value)]
         parts = [query, *(_strided(graph, part, repeats) for part in both)]

@@ -19,8 +19,9 @@ from hfspeed.graph.leftover import left_behind
 from hfspeed.graph.nodes import is_attention
 from hfspeed.graph.record import Call, Recording, record, recorder
 from hfspeed.graph.unread import forget_unread
+from hfspeed.pattern.afar import afar
 from hfspeed.pattern.attend_edit import AttentionEdit
-from hfspeed.pattern.by_hand import all_by_hand
+from hfspeed.pattern.by_hand import LONGEST, all_by_hand
 from hfspeed.pattern.counted import counted
 from hfspeed.pattern.edit import Change
 from hfspeed.pattern.masks import shed, unread_masks
@@ -141,7 +142,9 @@ def study(
         first = _study(model_class, config, real, seed, True, built=built)
     except RefusedError as error:
         failed = error
-    if first is not None and any(is_attention(n) for c in first.recording.calls.values() for n in c.graph.nodes):
+    asks = [n for c in first.recording.calls.values() for n in c.graph.nodes if is_attention(n)] if first else []
+    masks = any(node.args[4] is not None for node in asks)  # the author's own: what they hide shows by hand
+    if first is not None and asks and not masks:
         return first
     try:
         second = _study(model_class, config, real, seed, False)
@@ -149,7 +152,7 @@ def study(
         if failed is None:
             failed = error
     else:
-        if second.by_hand or second.refusals or first is None:
+        if (second.by_hand and not second.refusals) or first is None or (second.refusals and not asks):
             return second
     if first is None:
         assert failed is not None
@@ -193,8 +196,11 @@ def _study(
     return found
 
 
-def _attend(found: Study, many: int) -> None:
-    """Look at attention by hand, in prompts of so many tokens, or of as many as the author's code takes."""
+def _attend(found: Study, most: int) -> None:
+    """Look at attention by hand, in the longest prompts that anybody takes; if masks change later, none longer is."""
+    many = min(most, LONGEST)
+    if most > many and afar(found.recording, TOKENS, many, most) is not None:
+        found.limit = min(found.limit or many, many)
     try:
         found.by_hand, found.refusals = all_by_hand(found.recording, TOKENS, partial(_again, found, many), many)
     except AUTHOR_ERRORS:

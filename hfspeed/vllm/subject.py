@@ -71,12 +71,17 @@ def _short_enough(plan: Plan, longest: int) -> None:
 
 
 def config_of(model_config: Any, model_class: type[Any]) -> Any:
-    """The configuration as the author's class takes it: vLLM reads some kinds with a class of its own."""
+    """The configuration as the author's class takes it: vLLM reads some kinds with a class of its own.
+
+    Where transformers gives a class that only has the same name, because `auto_map` names no other, it stays that one.
+    """
     config, wanted = model_config.hf_config, model_class.config_class
     if wanted is None or isinstance(config, wanted):
         return config
     text = config.get_text_config(decoder=True)
     if isinstance(text, wanted):
+        return text
+    if type(text).__name__ == wanted.__name__ and not type(text).__module__.startswith("vllm."):
         return text
     overrides = model_config.hf_overrides if isinstance(model_config.hf_overrides, dict) else {}
     own = wanted.from_pretrained(model_config.model, revision=model_config.revision)

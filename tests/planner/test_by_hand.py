@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +15,12 @@ from hfspeed.errors import RefusedError
 from hfspeed.plan import Attention
 from hfspeed.planner.decide import decide
 from hfspeed.planner.draft import draft
-from hfspeed.planner.load import Subject
+from hfspeed.planner.load import Subject, load
 from hfspeed.planner.study import study
 from hfspeed.planner.verdicts import Verdicts
 from hfspeed.refusal import Reason
+
+HUB = Path(__file__).parents[1] / "hub"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -61,11 +66,18 @@ def refusals(architecture: str, **values: Any) -> tuple[Any, ...]:
     return no.value.refusals
 
 
-def test_masks_too_long_to_be_looked_at_are_refused() -> None:
-    first, *_ = refusals("MptForCausalLM", d_model=64, n_heads=4, n_layers=2, max_seq_len=65536)
-    assert first.reason is Reason.MASK_NOT_CAUSAL
-    assert "65536" in first.found
-    assert first.place is not None
+@pytest.mark.parametrize(("window", "limit"), [(24, 0), (9000, 4096)])
+def test_masks_too_long_to_be_looked_at(tmp_path: Path, window: int, limit: int) -> None:
+    """They are what shorter ones are, if no number in them says otherwise; else no longer sequences are served."""
+    folder = shutil.copytree(HUB / "window_by_hand", tmp_path / "hand", ignore=shutil.ignore_patterns("__pycache__"))
+    file = folder / "modeling_canyon.py"
+    file.write_text(file.read_text().replace("else 24", f"else {window}"))
+    values = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": 32768}
+    (folder / "config.json").write_text(json.dumps(values))
+    plan = decide(load(str(folder), trust_remote_code=True))
+    assert plan.wrapper.limit == limit
+    wanted = [window, None, window] if window < 4096 else [None] * 3
+    assert [op.window for op in plan.ops if isinstance(op, Attention)] == wanted
 
 
 def test_biases_that_are_rounded_over_long_distances_are_refused() -> None:
