@@ -36,18 +36,19 @@ def stepped(given: Operands, settings: Settings, states: torch.Tensor, pages: to
     if settings["use_qk_l2norm_in_kernel"]:
         both.mul_(both.square().sum(-1, keepdim=True).add_(EPS).rsqrt_())
     queries, keys = both.unbind()
-    read, nothing, ones, zeros = _constants(v.shape)
-    decays = g.float().clamp_(min=-MOST)[..., None].expand(v.shape)
-    flat = *v.shape[1:], k.shape[-1]
-    cpu_state_update(lying, nothing, decays, ones.expand(flat), keys, keys, None, pages, read)
+    nothing, steps, ones, zeros = _constants(v.shape, k.shape[-1])
+    read, decays = torch.empty_like(nothing), g.float().clamp_(min=-MOST)[..., None].expand(v.shape)
+    cpu_state_update(lying, nothing, decays, ones, keys, keys, None, pages, read)
     wrong = torch.sub(v, read).mul_(beta[..., None])
-    cpu_state_update(lying, wrong, ones.expand(v.shape), zeros.expand(flat), keys, queries, None, pages, read)
+    cpu_state_update(lying, wrong, steps, zeros, keys, queries, None, pages, read)
     return read.mul_(k.shape[-1] ** -0.5 if settings["scale"] is None else settings["scale"]).to(v.dtype)[:, None]
 
 
-def _constants(shape: torch.Size) -> tuple[torch.Tensor, ...]:
-    """Room for a result, zeros of its size, a one and a zero."""
-    return torch.empty(shape), torch.zeros(shape), torch.ones(1, 1, 1), torch.zeros(1, 1, 1)
+@functools.lru_cache(maxsize=64)
+def _constants(shape: torch.Size, keys: int) -> tuple[torch.Tensor, ...]:
+    """Zeros and ones of the size of a result, and for each of its elements and every key a one and a zero."""
+    one, flat = torch.ones(1, 1, 1), (*shape[1:], keys)
+    return torch.zeros(shape), one.expand(shape), one.expand(flat), torch.zeros(1, 1, 1).expand(flat)
 
 
 def _one(value: torch.Tensor | None) -> torch.Tensor:
