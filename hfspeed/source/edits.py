@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hfspeed.source.fit import fitted
 from hfspeed.source.recovered import Recovered, is_elif
@@ -194,7 +195,10 @@ class Edits:
                 first, last = self._line_start(start), self._line_end(end)
                 if any(stmt is other for other in self._erased):
                     first, last = self._with_comment(block, stmt, first, last)
-                edits.append(_Edit(first, last, ""))
+                # what is inserted before the statement stands below its comment, which goes as well
+                places = {one.start for one in self._edits if one.start == one.end}
+                inside = sorted(place for place in places if first < place <= self._line_start(start))
+                edits += [_Edit(*stretch, "") for stretch in pairwise([first, *inside, last])]
             else:
                 edits.append(_Edit(start, end, "pass"))
         return edits

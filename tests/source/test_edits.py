@@ -268,3 +268,31 @@ def test_an_argument_comes_last(tmp_path: Path, call: str, wanted: str) -> None:
     found = next(node for node in ast.walk(recovered.tree) if isinstance(node, ast.Call))
     edits.append_argument(found, "a=a")
     assert f"return {wanted}" in edits.apply()
+
+
+def test_what_is_inserted_before_an_erased_statement_stays() -> None:
+    """The comment above it goes, and what is inserted stands where the statement stood."""
+
+    class Looped:
+        def forward(self, x):
+            first = x + 1
+            # one after the other
+            # and once more
+            for one in range(3):
+                first = first + one
+            return first
+
+    recovered = recover(Looped)
+    edits = Edits(recovered)
+    loop = recovered.tree.body[1]
+    edits.insert_before(loop, "first = first + 3")
+    edits.erase(loop)
+    assert dedent(edits.apply()) == dedent("""
+        def forward(self, x):
+            first = x + 1
+            first = first + 3
+            return first
+    """)
+    edits.insert_before(statement(recovered, "first = first + one"), "first = 0")
+    with pytest.raises(ValueError, match="overlap"):
+        edits.apply()
