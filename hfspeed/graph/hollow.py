@@ -11,6 +11,8 @@ from torch import nn
 
 from hfspeed.graph.tensors import tensors
 
+NARROW = torch.bfloat16
+"""What a module is run in that writes float32 and float64 into one another, as one that asks for float32 may."""
 _KNOWN: dict[tuple[object, ...], Any] = {}
 _TOLD: dict[tuple[object, ...], tuple[str, ...] | None] = {}
 
@@ -28,14 +30,27 @@ def on_meta(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     given = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors((args, kwargs))]
     key = (type(module), repr(shapes), repr(given))
     if key not in _KNOWN:
-        twin = hollow(module)
-        with torch._C.DisableTorchFunction():
-            _KNOWN[key] = moved(twin(*zeros(args), **zeros(kwargs)), "meta"), list(_left(twin, module))
+        try:
+            _KNOWN[key] = _ran_on_zeros(module, args, kwargs)
+        except RuntimeError:
+            if all(dtype is not torch.float64 for _, dtype in given):
+                raise
+            _KNOWN[key] = _ran_on_zeros(module, args, kwargs, NARROW)
     result, left = _KNOWN[key]
     with torch._C.DisableTorchFunction():
         for path, name, value in left:
             vars(module.get_submodule(path))[name] = moved(value, "meta", anew=True)
         return moved(result, "meta", anew=True)
+
+
+def _ran_on_zeros(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype = torch.float64
+) -> tuple[Any, list[tuple[str, str, Any]]]:
+    """The result, and what it left at itself; what is in float64 is in ``dtype`` meanwhile."""
+    twin = hollow(module, dtype)
+    with torch._C.DisableTorchFunction():
+        result = moved(twin(*zeros(args, dtype), **zeros(kwargs, dtype)), "meta")
+        return _widened(result, dtype), [(*at, _widened(value, dtype)) for *at, value in _left(twin, module)]
 
 
 def _left(twin: nn.Module, module: nn.Module) -> Iterator[tuple[str, str, Any]]:
@@ -71,6 +86,10 @@ def template(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], t
 def _template(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], tokens: int) -> tuple[str, ...] | None:
     first = next((one.dtype for one in tensors((args, kwargs)) if one.is_floating_point()), torch.float32)
     many, few = (_results(module, sized(args, tokens, count), sized(kwargs, tokens, count)) for count in (tokens, 5))
+    if many is None and first is torch.float64:
+        first, args, kwargs = NARROW, zeros(args, NARROW), zeros(kwargs, NARROW)
+        sizes = [(sized(args, tokens, count), sized(kwargs, tokens, count)) for count in (tokens, 5)]
+        many, few = (_results(module, *given, NARROW) for given in sizes)
     if many is None or few is None or len(many) != len(few):
         return None
     told = [_told(one, other, tokens, first) for one, other in zip(many, few, strict=True)]
@@ -106,11 +125,13 @@ def sized(value: Any, tokens: int, count: int) -> Any:
     return value
 
 
-def _results(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+def _results(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype = torch.float64
+) -> list[Any] | None:
     """A tensor alone, or the parts of a tuple of more than one; ``None`` for anything else, or if it does not run."""
     try:
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            found = hollow(module)(*args, **kwargs)
+            found = hollow(module, dtype)(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError):
         return None
     if isinstance(found, torch.Tensor):
@@ -138,26 +159,29 @@ def _told(one: Any, other: Any, tokens: int, dtype: torch.dtype) -> str | None:
     return "x".join(sizes) + kind
 
 
-def hollow(module: nn.Module) -> nn.Module:
-    """A copy of ``module`` on the CPU whose parameters and buffers are zeros, each of one number's memory."""
+def hollow(module: nn.Module, dtype: torch.dtype = torch.float64) -> nn.Module:
+    """A copy of ``module`` on the CPU whose parameters and buffers are zeros, each of one number's memory.
+
+    Those in float64 are in ``dtype``.
+    """
     twin = copy.copy(module)
     twin._parameters = {
-        name: None if one is None else nn.Parameter(_zero(one), requires_grad=False)
+        name: None if one is None else nn.Parameter(_zero(one, dtype), requires_grad=False)
         for name, one in module._parameters.items()
     }
-    twin._buffers = {name: None if one is None else _zero(one) for name, one in module._buffers.items()}
-    twin._modules = {name: None if one is None else hollow(one) for name, one in module._modules.items()}
+    twin._buffers = {name: None if one is None else _zero(one, dtype) for name, one in module._buffers.items()}
+    twin._modules = {name: None if one is None else hollow(one, dtype) for name, one in module._modules.items()}
     return twin
 
 
-def zeros(value: Any) -> Any:
-    """``value`` with every tensor replaced by zeros on the CPU."""
+def zeros(value: Any, dtype: torch.dtype = torch.float64) -> Any:
+    """``value`` with every tensor replaced by zeros on the CPU, those in float64 by some in ``dtype``."""
     if isinstance(value, torch.Tensor):
-        return torch.zeros(value.shape, dtype=value.dtype)
+        return torch.zeros(value.shape, dtype=dtype if value.dtype is torch.float64 else value.dtype)
     if isinstance(value, Mapping):
-        return {key: zeros(item) for key, item in value.items()}
+        return {key: zeros(item, dtype) for key, item in value.items()}
     if type(value) in {tuple, list}:
-        return type(value)(zeros(item) for item in value)
+        return type(value)(zeros(item, dtype) for item in value)
     return value
 
 
@@ -170,8 +194,17 @@ def moved(value: Any, device: str, *, anew: bool = False) -> Any:
     return value
 
 
-def _zero(like: torch.Tensor) -> torch.Tensor:
-    return torch.zeros((), dtype=like.dtype).expand(like.shape)
+def _zero(like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return torch.zeros((), dtype=dtype if like.dtype is torch.float64 else like.dtype).expand(like.shape)
+
+
+def _widened(value: Any, dtype: torch.dtype) -> Any:
+    """On meta, with what is in ``dtype`` in float64 again."""
+    if isinstance(value, torch.Tensor):
+        return value.to(torch.float64) if value.dtype is dtype else value
+    if type(value) in {tuple, list}:
+        return type(value)(_widened(item, dtype) for item in value)
+    return value
 
 
 def _named(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

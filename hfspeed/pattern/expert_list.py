@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from hfspeed.graph.hollow import hollow, zeros
+from hfspeed.graph.hollow import NARROW, hollow, zeros
 from hfspeed.graph.positions import forward_code
 from hfspeed.graph.record import Call
 from hfspeed.pattern.edit import Change
@@ -174,15 +174,18 @@ def _locals(call: Call, code: CodeType | None, line: int | None) -> dict[str, tu
         return trace
 
     before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        with torch.no_grad(), torch._C.DisableTorchFunction():
-            hollow(call.module)(*zeros(call.args), **zeros(call.kwargs))
-    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError):
-        return {}
-    finally:
-        sys.settrace(before)
-    return found
+    for dtype in (torch.float64, NARROW):
+        found.clear()
+        sys.settrace(trace)
+        try:
+            with torch.no_grad(), torch._C.DisableTorchFunction():
+                hollow(call.module, dtype)(*zeros(call.args, dtype), **zeros(call.kwargs, dtype))
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError):
+            continue
+        finally:
+            sys.settrace(before)
+        return found
+    return {}
 
 
 def _roles(there: dict[str, tuple[tuple[int, ...], torch.dtype]], read: set[str]) -> tuple[str, str, str] | None:

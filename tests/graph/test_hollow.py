@@ -124,3 +124,22 @@ def test_what_is_left_for_others_to_read_is_left_on_meta() -> None:
         assert module.balance.is_meta
         assert module.router.loss.is_meta
         assert module.router.loss.shape == ()
+
+
+class _Weighed(nn.Module):
+    """Adds what it weighs in float32 into float32, as if nothing were wider."""
+
+    def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        shares = tokens.type(torch.float32).sigmoid()
+        total = torch.zeros_like(shares)
+        total.index_add_(0, torch.arange(len(tokens)), tokens * shares)
+        return total.type(tokens.dtype), shares
+
+
+def test_float64_and_float32_in_one() -> None:
+    tokens = torch.zeros(7, 3, dtype=torch.float64)
+    assert template(_Weighed(), (tokens,), {}, 7) == ("Tx3", "Tx3_float32")
+    total, shares = on_meta(_Weighed(), (tokens.to("meta"),), {})
+    assert (total.dtype, shares.dtype) == (torch.float64, torch.float32)
+    with pytest.raises(RuntimeError):
+        on_meta(nn.Linear(4, 4), (torch.zeros(7, 3, device="meta"),), {})
