@@ -28,7 +28,12 @@ class Exact(TorchFunctionMode):
         wide = {name: _wide(value) for name, value in (kwargs or {}).items()}
         if func is torch.full and wide.get("dtype") is None and isinstance([*args, *wide.values()][1], float):
             wide["dtype"] = torch.float64  # the least float64, written so, would not fit in the default
+        if func in _MAKES and wide.get("dtype") is None:
+            wide["dtype"] = torch.float64  # what is made in the default dtype meets what is not
         return func(*(_wide(value) for value in args), **wide)
+
+
+_MAKES = {torch.zeros, torch.ones, torch.empty, torch.eye, torch.linspace}
 
 
 def _first(input: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
