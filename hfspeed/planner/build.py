@@ -27,6 +27,8 @@ from hfspeed.recurrences.written import WRITTEN
 
 SPAN = "hfspeed_span"
 """The attribute of a module that says what its mask lets it see, where no keyword does."""
+ABSURD = 1e4
+"""No vector of a model is made with numbers as large as this."""
 ATTENTION = "hfspeed"
 """The name under which transformers' attention interface knows us."""
 
@@ -62,6 +64,8 @@ def build(
             f"{told(error)}; make config and code agree",
             line_of(error, file.parent),
         ) from error
+    if device == "meta":
+        _bring_to_meta(model)
     if buffers:
         settle(model)
     if not settle_ends(model):
@@ -70,6 +74,16 @@ def build(
             "(get_output_embeddings() is None, and no table of tokens is found); hfspeed plans causal language models"
         )
     return model.eval().requires_grad_(False)
+
+
+def _bring_to_meta(model: nn.Module) -> None:
+    """Leave no parameter where its author's code put it in spite of everything, as `torch.nn.utils.skip_init` does."""
+    moved: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, one in module._parameters.items():
+            if one is not None and not one.is_meta:
+                fresh = nn.Parameter(one.detach().to("meta"), requires_grad=one.requires_grad)
+                module._parameters[name] = moved.setdefault(id(one), fresh)
 
 
 def register() -> None:
@@ -166,7 +180,8 @@ def randomise(model: nn.Module, seed: int = 0) -> None:
             elif name.endswith("bias"):
                 parameter.copy_(noise(parameter, 0.05))
             else:
-                parameter.copy_(torch.nan_to_num(parameter) + noise(parameter, 0.1))
+                made = parameter.abs() < ABSURD  # not so if its author only asked for memory, which may hold anything
+                parameter.copy_(torch.where(made, parameter, 0.0) + noise(parameter, 0.1))
         for name, buffer in model.named_buffers():
             if name.endswith("correction_bias"):
                 buffer.copy_(noise(buffer, 0.3))
