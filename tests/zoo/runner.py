@@ -62,7 +62,21 @@ def _work(todo: Any, done: Any, cores: list[int]) -> None:
         answer = serving.serve(Path(family["folder"]), environ=environ, dtype=family["dtype"], **settings)
         if settings and WORKERS in answer.get("error", ""):
             alone = serving.serve(Path(family["folder"]), environ=environ, dtype=family["dtype"])
-            answer = alone if "error" in alone else answer
+            answer = alone if "error" in alone else _laid_out(family["folder"], len(cores)) or answer
         answer["dtype"] = family["dtype"]
         tolerance = BFLOAT16 if family["dtype"] == "bfloat16" else serving.TOLERANCE
         done.put((name, board.outcome(answer, tolerance)))
+
+
+def _laid_out(folder: str, ranks: int) -> dict[str, Any] | None:
+    """What a plan says of so many ranks, as an answer, if it refuses them."""
+    from hfspeed.errors import RefusedError
+    from hfspeed.planner.decide import decide
+    from hfspeed.planner.load import load
+    from hfspeed.vllm.layout import check
+
+    try:
+        check(decide(load(folder)), ranks=ranks, stages=1)
+    except RefusedError as no:
+        return {"error": f"RefusedError: {no}", "trace": "", "seconds": 0}
+    return None
