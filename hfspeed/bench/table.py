@@ -37,9 +37,8 @@ def table(result: Result) -> Table:
         shares = [record.middle(measure) for record in ([native] if native else []) + _compared(result)]
         told = [f"{share / limit:.0%}" if share else "" for share in shares]
         shown.add_row(f"{measure.title} [dim]of what the machine allows[/]", *told)
-    shares = [result.agreement(record) for record in _compared(result) if record.tokens]
+    shares = [result.agreement(record) for record in _compared(result)]
     if any(share is not None for share in shares):
-        shares = [result.agreement(record) for record in _compared(result)]
         told = ["" if share is None else f"{share:.0%}" for share in shares]
         shown.add_row("same tokens", "", *told)
     return shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -10,13 +11,19 @@ from types import CodeType
 from typing import Any, Final, Self
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from hfspeed.graph.positions import author_of, place_at
+from hfspeed.planner.import_file import AUTHOR_ERRORS
+from hfspeed.planner.prompts import prompt
+from hfspeed.planner.study import TOKENS
 from hfspeed.refusal import Place
 
 MOST: Final = 1 << 14
 """Rows of up to so many tokens are thought of; longer ones are run on meta by other proofs."""
+USUAL: Final = (61, TOKENS)
+"""Tokens of the run in which branches are found: a number that no size of a model is made of, if it may be so long."""
 NEARBY: Final = 2
 """A size that is so near to the number of tokens is made of it, as without a first or with one more token."""
 
@@ -59,6 +66,13 @@ class Asked:
         if abs(size - self.tokens) <= NEARBY:
             return Count(size, self.every + (size - self.tokens), self)
         return size
+
+    def kinds(self) -> torch.Tensor:
+        """A number for each number of tokens from 1 on, the same where every question is answered alike."""
+        if not self.branches:
+            return torch.zeros(len(self.every), dtype=torch.int64)
+        answers = torch.stack([one.answers for one in self.branches.values()], 1)
+        return torch.unique(answers, dim=0, return_inverse=True)[1]
 
     def note(self, answers: torch.Tensor) -> None:
         """One way or another is taken by a count."""
@@ -127,6 +141,19 @@ class Share(_Made, float):
         made = float.__new__(cls, value)
         made.along, made.asked = along, asked
         return made
+
+
+def asked_of(model: nn.Module) -> Asked | None:
+    """What a model asks of a row; ``None`` if it does not run."""
+    for tokens in USUAL:
+        asked = Asked(tokens)
+        try:
+            with torch.no_grad(), Counting(asked):
+                copy.deepcopy(model)(**prompt(model, tokens))
+        except AUTHOR_ERRORS:
+            continue
+        return asked
+    return None
 
 
 def _plain(value: Any) -> Any:

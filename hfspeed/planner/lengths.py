@@ -9,7 +9,7 @@ from typing import Final
 
 import torch
 
-from hfspeed.planner.counts import Asked, Counting
+from hfspeed.planner.counts import Asked, asked_of
 from hfspeed.planner.import_file import AUTHOR_ERRORS
 from hfspeed.planner.mismatch import arithmetic
 from hfspeed.planner.prompts import prompt
@@ -18,8 +18,6 @@ from hfspeed.planner.witness import distance
 from hfspeed.reference.asking import scores
 from hfspeed.refusal import Place, Reason, Refusal
 
-USUAL: Final = (61, TOKENS)
-"""Tokens of the run in which branches are found: a number that no size of a model is made of, if it may be so long."""
 LONGEST: Final = 1 << 11
 """The most tokens that are run with numbers."""
 TRIES: Final = 12
@@ -30,7 +28,7 @@ BOUND: Final = 1e-7
 def lengths(small: Study) -> Refusal | None:
     """A refusal if rows of some lengths are answered otherwise than rows that are one token or a few longer."""
     with torch.no_grad(), arithmetic(torch.float64):
-        asked = _asked(small)
+        asked = asked_of(small.fresh)
         for length, usual, place in _unusual(asked) if asked else ():
             try:
                 one, other = _logits(small, length), _logits(small, usual)
@@ -46,30 +44,14 @@ def lengths(small: Study) -> Refusal | None:
 def unusual(small: Study) -> list[int]:
     """Numbers of tokens at which a forward takes a way that rows of most numbers do not take."""
     with torch.no_grad(), arithmetic(torch.float64):
-        asked = _asked(small)
+        asked = asked_of(small.fresh)
         return [length for length, _, _ in _unusual(asked)] if asked else []
-
-
-def _asked(small: Study) -> Asked | None:
-    for tokens in USUAL:
-        asked = Asked(tokens)
-        model, given = copy.deepcopy(small.fresh), prompt(small.fresh, tokens)
-        try:
-            with Counting(asked):
-                model(**given)
-        except AUTHOR_ERRORS:
-            continue
-        return asked
-    return None
 
 
 def _unusual(asked: Asked) -> Iterator[tuple[int, int, Place | None]]:
     """Lengths at which a way is taken that the usual rows do not take, a longer one that differs, and where."""
     branches = list(asked.branches.values())
-    kinds = torch.zeros(len(asked.every), dtype=torch.int64)
-    if branches:
-        answers = torch.stack([one.answers for one in branches], 1)
-        kinds = torch.unique(answers, dim=0, return_inverse=True)[1]
+    kinds = asked.kinds()
     for entry in asked.entries:
         kinds[entry - 1] = -entry
     known = {int(kinds[tokens - 1]) for tokens in (1, TOKENS, TRIED, LONGEST // 2)}

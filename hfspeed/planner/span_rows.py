@@ -13,31 +13,21 @@ import torch
 from torch import nn
 
 from hfspeed.pattern.span import EVERYTHING, ODD, Span, sees
-from hfspeed.planner.counts import MOST, Asked, Counting
-from hfspeed.planner.import_file import AUTHOR_ERRORS
-from hfspeed.planner.prompts import prompt
+from hfspeed.planner.counts import MOST, asked_of
 
 Calls = dict[str, list[tuple[Span | None, Any]]]
 """By module, the span of each call of attention, ``None`` where it got no mask, and the window it was told."""
-USUAL: Final = 61
-"""Tokens of the run in which branches are found: a number that no size of a model is made of."""
 KINDS: Final = 6
 """Kinds of rows that are looked at; each takes a run."""
 
 
 def kinds_of_rows(model: nn.Module) -> list[list[int]]:
     """Rows by how the forward tells them apart: the numbers of tokens of each kind, up to `MOST`, in order."""
-    asked = Asked(USUAL)
-    try:
-        with torch.no_grad(), Counting(asked):
-            copy.deepcopy(model)(**prompt(model, USUAL))
-    except AUTHOR_ERRORS:
+    asked = asked_of(model)
+    if asked is None:
         return [list(range(1, MOST + 1))]
-    if not asked.branches:
-        return [list(range(1, MOST + 1))]
-    answers = torch.stack([one.answers for one in asked.branches.values()], 1)
-    kinds = torch.unique(answers, dim=0, return_inverse=True)[1]
-    return sorted((torch.nonzero(kinds == kind).flatten() + 1).tolist() for kind in kinds.unique())
+    kinds = asked.kinds()
+    return sorted((torch.nonzero(kinds == kind).flatten() + 1).tolist() for kind in {*kinds.tolist()})
 
 
 def with_other_buffers(model: nn.Module) -> Iterator[nn.Module]:
