@@ -46,3 +46,19 @@ class Site:
     def prefix(self, path: str) -> str:
         """The name by which vLLM's quantisation, adapters and caches know ``path``."""
         return f"{self.above}.{path}" if self.above else path
+
+
+def cache_name(path: str) -> str:
+    """A name for a holder of a cache by which vLLM finds its layer's number: there is just one in it.
+
+    The first number in the path stays one; where the path has none, all such holders count as the first layer's.
+    """
+    words: list[str] = []
+    numbered = False
+    for word in path.split("."):
+        if word.isdigit() and numbered:
+            words[-1] += f"_{word}"
+        else:
+            words.append(word)
+            numbered = numbered or word.isdigit()
+    return ".".join(words if numbered else [*words, "0"])

@@ -17,7 +17,7 @@ from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
 from hfspeed.plan.shares import own_state
 from hfspeed.recurrences.call import Called
 from hfspeed.vllm.scan import Side
-from hfspeed.vllm.site import Site
+from hfspeed.vllm.site import Site, cache_name
 
 
 class Pages(nn.Module, MambaBase):
@@ -139,7 +139,7 @@ def _kept_in(called: Called, given: torch.dtype) -> torch.dtype:
 
 def states_of(path: str, site: Site) -> States:
     """The holder of the decoder layer that ``path`` lies in, made on first use."""
-    prefix = site.prefix(f"{_layer(path)}.states")
+    prefix = cache_name(site.prefix(f"{_layer(path)}.states"))
     if prefix not in site.states:
         site.states[prefix] = States(prefix)
     found: States = site.states[prefix]

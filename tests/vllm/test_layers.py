@@ -158,7 +158,7 @@ def test_every_cache_has_a_number(serving: ModuleType, path: str, name: str) -> 
     """vLLM finds a layer's number by the one whole number in its name."""
     from vllm.model_executor.models.utils import extract_layer_index
 
-    from hfspeed.vllm.layers.attention import cache_name
+    from hfspeed.vllm.site import cache_name
 
     assert cache_name(path) == name
     assert extract_layer_index(name) in {0, 3}

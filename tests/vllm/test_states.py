@@ -6,7 +6,7 @@ import importlib.util
 import random
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +28,22 @@ def loops() -> Any:
     sys.modules["recurrence_loops"] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.mark.parametrize("path", ["model.smear", "model.layers.2.mixer", "model.blocks.1.mixers.2"])
+def test_states_have_a_number(serving: ModuleType, path: str) -> None:
+    """vLLM finds a layer's number by the one number in its name; a module beside the layers counts as the first."""
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.model_executor.models.utils import extract_layer_index
+
+    from hfspeed.vllm.site import Site
+    from hfspeed.vllm.states import states_of
+
+    with set_current_vllm_config(VllmConfig()):
+        site = Site(torch.nn.Module(), None, None, "", 0, 1)
+        holder = states_of(path, site)
+    numbers = [int(word) for word in path.split(".") if word.isdigit()] or [0]
+    assert extract_layer_index(holder.prefix) == numbers[0]
 
 
 class Sums(torch.nn.Module):

@@ -19,7 +19,7 @@ from hfspeed.plan.shares import span
 from hfspeed.refusal import Reason, Refusal, Refused
 from hfspeed.vllm.artifacts import call_directly, operation
 from hfspeed.vllm.chunks import chunked_backend, chunked_cache, whole_blocks
-from hfspeed.vllm.site import Site
+from hfspeed.vllm.site import Site, cache_name
 from hfspeed.vllm.versions import cache_without_window, kernel_head_size
 
 
@@ -162,22 +162,6 @@ def _numbered(layer: InterfaceAttention) -> torch.Tensor:
     number = next(_COUNT)
     _NUMBERED[number] = layer
     return torch.tensor(number)
-
-
-def cache_name(path: str) -> str:
-    """A name for an attention layer by which vLLM finds its number: there is just one in it.
-
-    The first number in the path stays one; where the path has none, all such layers count as the first.
-    """
-    words: list[str] = []
-    numbered = False
-    for word in path.split("."):
-        if word.isdigit() and numbered:
-            words[-1] += f"_{word}"
-        else:
-            words.append(word)
-            numbered = numbered or word.isdigit()
-    return ".".join(words if numbered else [*words, "0"])
 
 
 def _padded(tensor: torch.Tensor, size: int) -> torch.Tensor:
