@@ -11,7 +11,7 @@ from torch import fx, nn
 
 from hfspeed.example import Example
 from hfspeed.graph.flow import origins
-from hfspeed.graph.nodes import is_attention, value_of
+from hfspeed.graph.nodes import function_name, is_attention, value_of
 from hfspeed.graph.record import Call
 from hfspeed.pattern.measure import DECODER, Measured
 from hfspeed.pattern.replacement import Replacement
@@ -26,6 +26,10 @@ v = self.v(x).view(1, 6, -1, 8).transpose(1, 2)
 """
 _BY_MASK: Final = frozenset({"by_mask", "chunk", "odd"})
 """What is added to a call where the author's mask says more than its keywords."""
+_AS_IT_IS: Final = frozenset({
+    "contiguous", "detach", "expand", "flatten", "float", "reshape", "squeeze", "to", "type_as", "unsqueeze", "view",
+})  # fmt: skip
+"""Functions behind which sinks are the same numbers in the same order."""
 _WIDTHS: Final = {"q": 32, "k": 16, "v": 16}
 DISTANCE = (
     "let it depend on the distance of tokens alone, by numbers of the configuration; where masks are made, positions "
@@ -50,6 +54,11 @@ class InterfaceAttention(Replacement):
             _SHAPES + "return attention(self, q, k, v, None)[0] + attention(self, q, k, k, None)[0]",
             widths=_WIDTHS,
         ),
+        Example(
+            _SHAPES + "return attention(self, q, k, v, None, s_aux=self.s.float().view(1, -1, 1, 1))[0]",
+            widths=_WIDTHS,
+            children={"s": "nn.Parameter(torch.zeros(4))"},
+        ),
     )
     refuses = (
         Example(
@@ -61,6 +70,12 @@ class InterfaceAttention(Replacement):
             _SHAPES + "return attention(self, q, k, v, torch.zeros(3, 3))[0]",
             widths=_WIDTHS,
             reason=Reason.MASK_NOT_CAUSAL,
+        ),
+        Example(
+            _SHAPES + "return attention(self, q, k, v, None, s_aux=self.s * 2.0)[0]",
+            widths=_WIDTHS,
+            children={"s": "nn.Parameter(torch.zeros(4))"},
+            reason=Reason.VALUE_VARIES,
         ),
         Example(
             _SHAPES + "return attention(self, q, k, v, None, is_causal=False)[0]",
@@ -156,11 +171,15 @@ class InterfaceAttention(Replacement):
         return known
 
     def _sinks(self, call: Call, node: fx.Node) -> str | None:
-        sinks = node.kwargs.get("s_aux")
+        at = sinks = node.kwargs.get("s_aux")
         if sinks is None:
             return None
-        held = origins(sinks, lambda n: n.op == "get_attr") if isinstance(sinks, fx.Node) else ()
+        while isinstance(at, fx.Node) and function_name(at) in _AS_IT_IS and isinstance(at.args[0], fx.Node):
+            at = at.args[0]
         prefix = f"{call.path}."
-        if len(held) != 1 or not str(held[0].target).startswith(prefix):
-            self.refuse(call, Reason.VALUE_VARIES, "`s_aux` is no parameter of the module", node)
-        return str(held[0].target).removeprefix(prefix)
+        if not isinstance(at, fx.Node) or at.op != "get_attr" or not str(at.target).startswith(prefix):
+            held = origins(sinks, lambda n: n.op == "get_attr") if isinstance(sinks, fx.Node) else ()
+            computed = "is computed, and kernels have a parameter as it is in a checkpoint"
+            found = f"`s_aux` {computed if held else 'is no parameter of the module'}"
+            self.refuse(call, Reason.VALUE_VARIES, found, node, "hand over a parameter of the module, as it is")
+        return str(at.target).removeprefix(prefix)

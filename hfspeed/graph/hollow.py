@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -41,6 +42,17 @@ def on_meta(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         for path, name, value in left:
             vars(module.get_submodule(path))[name] = moved(value, "meta", anew=True)
         return moved(result, "meta", anew=True)
+
+
+@contextmanager
+def anew() -> Iterator[None]:
+    """While it is on, modules are run that would otherwise be known, so that others see what their code makes."""
+    known = dict(_KNOWN)
+    _KNOWN.clear()
+    try:
+        yield
+    finally:
+        _KNOWN.update(known)
 
 
 def _ran_on_zeros(

@@ -12,6 +12,7 @@ from functools import cache, partial
 import torch
 from torch import fx, nn
 
+from hfspeed.graph.hollow import anew
 from hfspeed.graph.nodes import function_name, is_attention
 from hfspeed.graph.record import Recording, record
 from hfspeed.pattern.replacement import place_of
@@ -119,7 +120,7 @@ def _on_meta(small: Study, same: Callable[[], bool]) -> tuple[LongRows, bool]:
         short, more = seen(TOKENS), seen(3 * TOKENS)
         if _count(short) != _count(more):
             return LongRows(), True
-        with Largest() as made:
+        with Largest() as made, anew():
             ran = taken(seen, 3 * TOKENS, RUN)
         # what is made of values, and not on meta, takes room: some make masks of all tokens by all tokens
         most = taken(seen, ran, _longest_on_meta(made, ran)) if ran == RUN else ran
