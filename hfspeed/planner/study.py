@@ -27,6 +27,7 @@ from hfspeed.pattern.edit import Change
 from hfspeed.pattern.masks import shed, unread_masks
 from hfspeed.pattern.span import Span
 from hfspeed.planner.build import build, mark, randomise
+from hfspeed.planner.copied import copied
 from hfspeed.planner.ends import table_of
 from hfspeed.planner.familiar import cannot_run, familiar
 from hfspeed.planner.import_file import AUTHOR_ERRORS
@@ -175,7 +176,7 @@ def _study(
     mark(spans or {}, model, twin)
     write_all(written or {}, *dict.fromkeys((model, twin)))
     found = Study(model, twin, Recording(model), real, interface, shut=shut, written=written or {})
-    found.fresh = copy.deepcopy(model) if real else None
+    found.fresh = copied(model) if real else None
     try:
         found.recording = _run(found, 0) if real else _opened(found)
         familiar(found.recording)

@@ -54,6 +54,10 @@ CASES = {
         [(MADE, f"{MADE}        self.folded = False\n"), (EXPAND, ONCE + EXPAND)],
     ),
     "weights changed while loading": ("without it", [(MODEL, MODEL + LOAD)]),
+    "weights normed by a hook": (
+        "computed from parameters while the model is built",
+        [(MADE, f"{MADE}        self.w3 = nn.utils.weight_norm(self.w3)\n")],
+    ),
     "buffers drawn": (
         "drawn anew",
         [(MADE, MADE + DRAWN), (EXPAND, EXPAND.replace("self.w1(stream)", "self.w1(stream + self.noise)"))],
