@@ -67,7 +67,7 @@ def _ran_on_zeros(
 
 def _left(twin: nn.Module, module: nn.Module) -> Iterator[tuple[str, str, Any]]:
     """Attributes with tensors that ``twin`` has since it ran, and the paths of the modules that have them."""
-    before = dict(module.named_modules())
+    before = dict(module.named_modules(remove_duplicate=False))  # what is there twice is so in no twin
     for path, one in twin.named_modules():
         known = vars(before[path])
         for name, value in vars(one).items():

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hfspeed.errors import UsageError
+from hfspeed.errors import RefusedError
 from hfspeed.plan import Attention, Embed, Head, Heads, History, Plan, Proof, Stacked, laws
 from hfspeed.planner.mismatch import BOUNDS, Mismatch, apart, arithmetic, many, running
 from hfspeed.planner.starts import skipped
@@ -208,8 +208,16 @@ def prompts(plan: Plan, seed: int = 0, avoided: Collection[int] = (), least: int
     windows = [size for size in spans if size is not None]
     longest = max([10, *windows, least - 7]) + 7
     if longest > LONGEST:
-        raise UsageError(f"a window of {max(windows)} is too long to prove; shrink the configuration first")
+        raise RefusedError("this model", (_too_far(plan, max(windows)),))
     vocab = min((op.vocab for op in plan.ops if isinstance(op, Embed | Head)), default=64)
     source = torch.Generator().manual_seed(seed)
     known = torch.tensor([token for token in range(vocab) if token not in avoided])
     return [known[torch.randint(len(known), (length,), generator=source)] for length in (4, longest, 7)]
+
+
+def _too_far(plan: Plan, window: int) -> Refusal:
+    """What to tell of a window that no prompt of a proof reaches."""
+    path = next((op.path for op in plan.ops if isinstance(op, Attention) and op.window == window), "")
+    found = f"a window or chunk of {window} tokens, where proofs run {LONGEST} at most"
+    help_ = "let it follow from a number of the configuration, which a small model has smaller; leave out one never met"
+    return Refusal("attention", Reason.CANNOT_RUN, found, path, help=help_)

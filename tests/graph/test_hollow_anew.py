@@ -36,3 +36,10 @@ def test_what_was_known_is_known_again() -> None:
     with Largest() as seen:
         on_meta(Squares(), given, {})
     assert seen.elements == 0
+
+
+def test_a_module_that_is_there_twice() -> None:
+    """Its twin has two of it, each under a name of its own."""
+    twice = nn.Linear(2, 2, device="meta")
+    out = on_meta(nn.Sequential(twice, nn.Sequential(twice)), (torch.zeros(29, 2, device="meta"),), {})
+    assert out.shape == (29, 2)
