@@ -209,7 +209,8 @@ def _cache(
     for op in ops:
         if isinstance(op, Attention):
             start, stop = shares.span(op.kv_heads, 0, layout.ranks if op.split else 1)
-            size = min((known for known in kernel_heads if known >= op.head_size), default=op.head_size)
+            wide = max(op.head_size, op.value_size)
+            size = min((known for known in kernel_heads if known >= wide), default=wide)
             count = op.calls * (stop - start) * 2 * size * item
             every += count
             if (span := op.window or op.chunk) is not None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hfspeed.plan import Embed, Experts, Heads, History, Keep, Norm, Recurrence, Row, Weight
+from hfspeed.plan import Attention, Embed, Experts, Heads, History, Keep, Norm, Recurrence, Row, Weight
 from hfspeed.plan.holdings import holdings
 from hfspeed.plan.holdings_text import as_data, many, rendered, size
 from hfspeed.plan.places import Layout, rows
@@ -94,11 +94,16 @@ def test_kernels_pad_heads(plan):
     assert of(plan, kernel_heads=(8,)).held[0].cache == plain_cache
 
 
+def test_keys_are_padded_to_wider_values(plan):
+    wide = [dataclasses.replace(op, value_size=2 * op.head_size) if isinstance(op, Attention) else op for op in plan.ops]
+    assert of(dataclasses.replace(plan, ops=tuple(wide))).held[0].cache == 2 * of(plan).held[0].cache
+
+
 def mixture(plan, count=6):
     op = Experts("model.layers.0.experts", count, 2, 64, 32, "silu", ("x", "i", "w"), ("up",), "down", down_bias="low")
     shapes = {"up": (count, 64, 64), "down": (count, 64, 32), "low": (count, 64)}
     weights = tuple(Weight(f"{op.path}.{name}", f"{op.path}.{name}") for name in shapes)
-    mixed = dataclasses.replace(plan, ops=(op,), weights=weights, ties=())
+    mixed = dataclasses.dataclasses.replace(plan, ops=(op,), weights=weights, ties=())
     found = Sources({f"{op.path}.{name}": plain(shape, "float32") for name, shape in shapes.items()}, "float32")
     return mixed, found
 

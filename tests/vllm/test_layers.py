@@ -101,6 +101,24 @@ def _attention(**settings: Any) -> Any:
     return layer
 
 
+def test_heads_are_as_wide_as_their_values(serving: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hfspeed.vllm.layers import attention as built
+    from hfspeed.vllm.site import Site
+
+    given: dict[str, Any] = {}
+
+    def layer(op: Attention, **settings: Any) -> nn.Module:
+        given.update(settings)
+        return nn.Identity()
+
+    monkeypatch.setattr(built, "InterfaceAttention", layer)
+    monkeypatch.setattr(built, "cache_without_window", lambda config: config)
+    monkeypatch.setattr(built, "kernel_head_size", lambda size: size)
+    root = nn.ModuleDict({"own": nn.Module()})
+    built.attention(Attention("own", 2, 2, 4, 6, 0.5), Site(root, SimpleNamespace(cache_config=None), None, "", 0, 1))
+    assert given["head_size"] == given["value_size"] == 6
+
+
 QKV = (torch.zeros(1, 2, 3, 4),) * 3
 
 

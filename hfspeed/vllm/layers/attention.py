@@ -12,7 +12,6 @@ from torch.nn import functional
 from vllm.model_executor.layers.attention import Attention as Layer
 from vllm.model_executor.utils import set_weight_attrs
 
-from hfspeed.errors import PlanError
 from hfspeed.plan import Attention
 from hfspeed.plan.keywords import consume
 from hfspeed.plan.shares import span
@@ -98,8 +97,6 @@ class Turns(nn.Module):
 def attention(op: Attention, site: Site) -> None:
     """The child ``attn`` of the module at ``op.path``, with the plan's scale, window, cap and sinks."""
     module = site.root.get_submodule(op.path)
-    if op.value_size > op.head_size:
-        raise PlanError(f"{op.path}: values of {op.value_size} in heads of {op.head_size} cannot be built in vLLM")
     ranks, rank = (site.ranks, site.rank) if op.split else (1, 0)
     if op.chunk is not None:
         whole_blocks(op, site)
@@ -115,7 +112,7 @@ def attention(op: Attention, site: Site) -> None:
             value_size=op.value_size,
             apart=site.apart,
             num_heads=own[0],
-            head_size=kernel_head_size(op.head_size),
+            head_size=kernel_head_size(max(op.head_size, op.value_size)),  # vLLM's have one size for both
             scale=op.scale,
             num_kv_heads=own[1],
             cache_config=cache_without_window(site.vllm_config.cache_config),
