@@ -81,6 +81,9 @@ class RootMeanSquareNorm(Replacement):
         if shapes not in ([], [(size,)]):
             found = "it has parameters other than one weight per element"
             self.refuse(call, Reason.NOT_A_NORM, found)
+        if shapes and (saved := call.module.state_dict().keys() - dict(call.module.named_parameters())):
+            found = f"beside its weight, a checkpoint has its `{min(saved)}`"
+            self.refuse(call, Reason.NOT_A_NORM, found)
         try:
             eps, kind, _ = rms_norm(twin, value.ndim, size)
         except CannotProbe as why:

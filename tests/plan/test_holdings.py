@@ -95,15 +95,18 @@ def test_kernels_pad_heads(plan):
 
 
 def test_keys_are_padded_to_wider_values(plan):
-    wide = [dataclasses.replace(op, value_size=2 * op.head_size) if isinstance(op, Attention) else op for op in plan.ops]
-    assert of(dataclasses.replace(plan, ops=tuple(wide))).held[0].cache == 2 * of(plan).held[0].cache
+    def wider(op):
+        return dataclasses.replace(op, value_size=2 * op.head_size) if isinstance(op, Attention) else op
+
+    wide = dataclasses.replace(plan, ops=tuple(wider(op) for op in plan.ops))
+    assert of(wide).held[0].cache == 2 * of(plan).held[0].cache
 
 
 def mixture(plan, count=6):
     op = Experts("model.layers.0.experts", count, 2, 64, 32, "silu", ("x", "i", "w"), ("up",), "down", down_bias="low")
     shapes = {"up": (count, 64, 64), "down": (count, 64, 32), "low": (count, 64)}
     weights = tuple(Weight(f"{op.path}.{name}", f"{op.path}.{name}") for name in shapes)
-    mixed = dataclasses.dataclasses.replace(plan, ops=(op,), weights=weights, ties=())
+    mixed = dataclasses.replace(plan, ops=(op,), weights=weights, ties=())
     found = Sources({f"{op.path}.{name}": plain(shape, "float32") for name, shape in shapes.items()}, "float32")
     return mixed, found
 
