@@ -29,6 +29,12 @@ def test_a_norm_whose_epsilon_hangs_on_the_dtype_stays_as_written(dtype: str, ep
     assert not [op for op in plan.ops if isinstance(op, Norm)]
 
 
+def test_a_norm_whose_epsilon_a_checkpoint_has_stays_as_written(tmp_path: Path) -> None:
+    saved = 'self.register_buffer("epsilon", torch.tensor(epsilon))'
+    plan = decide(mutant(tmp_path, ("self.epsilon = epsilon", saved)))
+    assert not [op for op in plan.ops if isinstance(op, Norm)]
+
+
 def test_an_activation_that_hangs_on_the_dtype_is_refused_at_its_line(tmp_path: Path) -> None:
     with pytest.raises(RefusedError) as no:
         decide(mutant(tmp_path, ("class Expand(nn.Module):", CURVE), HELD, GATED))
