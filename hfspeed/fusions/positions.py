@@ -64,6 +64,8 @@ class PositionTable(Replacement):
         if len(at) != 1 or len(values) > 1 or len(words) > 1 or len(places) != 1 + len(values) + len(words):
             self.refuse(call, Reason.VALUE_VARIES, "it is called with more than positions, a value and a word")
         kinds = tuple(places[word] for word in words)
+        if not _are_theirs(call, places[at[0]]):
+            self.refuse(call, Reason.VALUE_VARIES, "it is given positions that are computed from those of the tokens")
         op = Positions(call.path, at[0], "".join(values), "".join(words), kinds)
         self._check(op, call, twin)
         return op
@@ -96,6 +98,13 @@ def _agrees(op: Positions, kind: str, twin: nn.Module) -> bool:
 
 def _holds_positions(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.ndim == 2 and len(value) == 1
+
+
+def _are_theirs(call: Call, given: torch.Tensor) -> bool:
+    """Whether a prompt's tokens have the given positions, as far as these are known: others may be beyond a table."""
+    arguments = (node.meta for node in call.graph.nodes if "argument" in node.meta)
+    known = next((one["shadow"] for one in arguments if one["value"] is given), None) if given.is_meta else given
+    return known is None or torch.equal(known[0], torch.arange(known.shape[-1]))
 
 
 def _is_rows(output: Any, tokens: int) -> bool:

@@ -99,6 +99,8 @@ class Wrapper:
             are made of token ids by the author, who may leave out padding; here every token of a prompt counts.
         limit: the longest sequence, in tokens, for which the author's code computes what it computes for short ones; 0
             for any. Longer ones would change it for all that run beside them, so none may be.
+        room: the longest sequence, in tokens, whose positions the model has rows for, where it looks them up in a
+            table; 0 for any. A longer one would fail.
         tokens_first: hidden states are ``[tokens, 1, size]``.
         bare: the base model gives the hidden states themselves, and not something that holds them.
         parts: how many values the plain tuple has that the base model gives, hidden states first; 0 if it is none.
@@ -120,6 +122,7 @@ class Wrapper:
     ids: str = "input_ids"
     constants: tuple[tuple[str, str], ...] = ()
     ending: Ending | None = None
+    room: int = 0
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,8 @@ def _wrapper(plan: Plan) -> Iterator[str]:
         yield f"positions begin at {plan.wrapper.first_position}, and padding in a prompt counts as any token does"
     if limit := plan.wrapper.limit:
         yield f"sequences of up to {limit} tokens; start vLLM with --max-model-len {limit} or less"
+    if room := plan.wrapper.room:
+        yield f"positions have rows for sequences of up to {room} tokens"
     yield " then ".join(["logits are " + plan.wrapper.head, *plan.wrapper.after])
     for tie in plan.ties:
         yield f"{tie.source} is {tie.target}"

@@ -10,6 +10,7 @@ from hfspeed.plan import Plan
 from hfspeed.planner.causal import begun
 from hfspeed.planner.layers import depths
 from hfspeed.planner.load import Subject
+from hfspeed.planner.room import room
 from hfspeed.planner.shrink import shrink
 from hfspeed.planner.spans import spans, untold, whole
 from hfspeed.planner.starts import first_position
@@ -58,6 +59,7 @@ def _small(
     if full.masked:
         small.take_masks()
     _begin(full, small)
+    full.room = room(full)
     return small
 
 

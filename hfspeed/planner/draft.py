@@ -53,6 +53,7 @@ def draft(study: Study, verdicts: Verdicts) -> tuple[Plan, Draft]:
         counted=bool(study.positions) or verdicts.rows,
         first_position=study.first_position,
         limit=study.limit,
+        room=study.room,
     )
     work = Draft(study, verdicts, around)
     work.refusals += study.refusals

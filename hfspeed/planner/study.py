@@ -65,6 +65,7 @@ class Study:
         mixers: modules with states and how they may be split, once somebody has asked.
         written: modules that attend as their author wrote it, whatever the rest does.
         masked: modules that do not say so attend causally all the same, because the masks are.
+        room: a sequence that is longer asks a table for rows that it does not have; 0 for none.
         limit: a sequence that is longer is computed otherwise by its author, and with it all beside it; 0 for none.
         rowwise: as ``positions``, with first rows of tables looked up too; found when they are needed.
         fresh: ``model``, if it is real, as it was before it ran: what is served has never run either.
@@ -83,6 +84,7 @@ class Study:
     first_position: int = 0
     masked: bool = False
     limit: int = 0
+    room: int = 0
     fresh: Any = None
     mixers: dict[str, Any] | None = None
     written: Mapping[str, Written] = field(default_factory=dict)
@@ -182,8 +184,8 @@ def _study(
         familiar(found.recording)
         if found.recording.reads and not real:
             late = longest(config) - TOKENS
-            found.limit = steady(model, found.recording, lambda start: _run(_apart(found), start), late)
-            blind(model, found.recording, lambda guess: _run(_apart(found), 0, guess=guess))
+            found.limit = steady(model, found.recording, partial(again, found), late)
+            blind(model, found.recording, lambda guess: again(found, guess=guess))
         if not interface:
             _attend(found, min(TRIED, context(config)) if real else context(config))
     except AUTHOR_ERRORS as error:
@@ -205,7 +207,7 @@ def _attend(found: Study, most: int) -> None:
     try:
         found.by_hand, found.refusals = all_by_hand(found.recording, TOKENS, partial(_again, found, many), many)
     except AUTHOR_ERRORS:
-        many = taken(lambda tokens: _run(_apart(found), 0, tokens), TOKENS, many)
+        many = taken(lambda tokens: again(found, tokens=tokens), TOKENS, many)
         found.by_hand, found.refusals = all_by_hand(found.recording, TOKENS, partial(_again, found, many), many)
 
 
@@ -251,9 +253,9 @@ def _run(found: Study, start: int, tokens: int = TOKENS, guess: bool | None = No
         return record(model, given, keep_values=keep, values=values, shut=found.shut, share=share, guess=guess)
 
 
-def _apart(found: Study) -> Study:
-    """The same with a model of its own: what a run leaves behind stays there."""
-    return replace(found, model=copy.deepcopy(found.model))
+def again(found: Study, start: int = 0, tokens: int = TOKENS, guess: bool | None = None) -> Recording:
+    """The same recorded otherwise, by a model of its own: what a run leaves behind stays there."""
+    return _run(replace(found, model=copy.deepcopy(found.model)), start, tokens, guess)
 
 
 def _made(model: nn.Module, twin: nn.Module) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -34,6 +34,7 @@ def wrapper(
     counted: bool = False,
     first_position: int = 0,
     limit: int = 0,
+    room: int = 0,
 ) -> Wrapper:
     """Read the wrapper's parts off the author's module and its recorded call.
 
@@ -44,6 +45,7 @@ def wrapper(
         counted: positions that it counted itself become a parameter.
         first_position: the number that it gives the first token.
         limit: the longest sequence that is computed as short ones are, if not any is.
+        room: the longest sequence that its tables have rows for, if not any.
 
     Raises:
         SubjectError: it calls no base model as a whole, or has no output projection.
@@ -68,7 +70,7 @@ def wrapper(
     )
     constants = tuple(_constants(call)) if base else ()
     return replace(
-        found, ids=ids_name(call.module), constants=constants, ending=end.ending if end is not None else None
+        found, ids=ids_name(call.module), constants=constants, room=room, ending=end.ending if end is not None else None
     )
 
 

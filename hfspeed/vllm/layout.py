@@ -27,17 +27,17 @@ def check(plan: Plan, *, ranks: int, stages: int) -> None:
         raise RefusedError(f"{plan.architecture} on {ranks} ranks and {stages} stages", refused)
 
 
-def check_length(plan: Plan, longest: int, config: Any) -> None:
-    """Raise if positions of a prompt of ``longest`` tokens go beyond what the model has, because they begin late.
+def check_length(plan: Plan, longest: int) -> None:
+    """Raise if a prompt of ``longest`` tokens has positions that no table of the model has rows for.
 
     Raises:
         UsageError: prompts may be shorter only.
     """
-    start, rows = plan.wrapper.first_position, getattr(config, "max_position_embeddings", None)
-    if start and isinstance(rows, int) and longest + start > rows:
+    room = plan.wrapper.room
+    if room and longest > room:
         raise UsageError(
-            f"{plan.architecture} begins positions at {start} and has {rows}, too few for {longest} tokens; "
-            f"serve it with --max-model-len {rows - start}"
+            f"{plan.architecture} has rows for the positions of {room} tokens, and vLLM was told to take {longest}; "
+            f"serve it with --max-model-len {room}"
         )
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 import transformers
 
-from hfspeed.plan import Attention, Plan, Row
+from hfspeed.plan import Attention, Plan, Positions, Row
+from hfspeed.planner.beginning import beginning
 from hfspeed.planner.decide import decide
 from hfspeed.planner.load import Subject
 
@@ -18,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from mutants import mutant
 
 ENCODER: dict[str, Any] = {"is_decoder": True, "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
+OPT: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "word_embed_proj_dim": 64}
+BART: dict[str, Any] = {"d_model": 64, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 96}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -49,6 +52,54 @@ def test_positions_that_begin_late_begin_there() -> None:
     assert found.tensor
     assert found.stages is not None
     assert found.stages.decoder == "roberta.encoder"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "sizes", "room"),
+    [
+        ("GPT2LMHeadModel", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128}, 128),
+        ("OPTForCausalLM", {"max_position_embeddings": 128, **OPT}, 128),
+        ("RobertaForCausalLM", {**ENCODER, "max_position_embeddings": 130}, 128),
+        ("BartForCausalLM", {**BART, "max_position_embeddings": 128}, 128),
+        ("LlamaForCausalLM", {"hidden_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 96}, 0),
+    ],
+)
+def test_rows_for_positions_are_counted(architecture: str, sizes: dict[str, Any], room: int) -> None:
+    cls = getattr(transformers, architecture)
+    subject = Subject(architecture, None, cls.config_class(**sizes), cls, None)  # type: ignore[arg-type]
+    full, _, _ = beginning(subject)
+    assert full.room == room
+
+
+TABLE = "        self.table = nn.Embedding(config.vocab_size, config.width)\n"
+LOOP = "        for block in self.blocks:\n            stream = block("
+WAVES = """
+class Waves(nn.Module):
+    def forward(self, positions):
+        return torch.sin(positions[..., None].double() / torch.arange(1, 33, device=positions.device))
+
+
+class Block(nn.Module):
+"""
+
+
+@pytest.mark.parametrize(("index", "room"), [("position_ids", 120), ("position_ids.clamp(max=119)", 0)])
+def test_a_table_of_positions_shorter_than_the_model(tmp_path: Path, index: str, room: int) -> None:
+    more = TABLE + "        self.places = nn.Embedding(120, config.width)\n"
+    found = decide(mutant(tmp_path, (TABLE, more), (LOOP, f"        stream = stream + self.places({index})\n{LOOP}")))
+    assert found.wrapper.room == room
+
+
+@pytest.mark.parametrize(("given", "fused"), [("position_ids", True), ("90 - position_ids", False)])
+def test_rows_are_made_for_positions_of_tokens(tmp_path: Path, given: str, fused: bool) -> None:
+    """A base model may hand on others, for which a table of as many rows as a sequence has none."""
+    changes = [
+        ("class Block(nn.Module):\n", WAVES.lstrip("\n")),
+        (TABLE, TABLE + "        self.waves = Waves()\n"),
+        (LOOP, f"        stream = stream + self.waves({given}).to(stream.dtype)\n{LOOP}"),
+    ]
+    found = decide(mutant(tmp_path, *changes))
+    assert any(isinstance(op, Positions) for op in found.ops) is fused
 
 
 def test_a_module_in_two_layers_is_one(tmp_path: Path) -> None:

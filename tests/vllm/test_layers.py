@@ -182,11 +182,12 @@ def test_every_cache_has_a_number(serving: ModuleType, path: str, name: str) -> 
     assert extract_layer_index(name) in {0, 3}
 
 
-def test_positions_that_begin_late_end_early(serving: ModuleType) -> None:
+def test_no_more_positions_than_there_are_rows(serving: ModuleType) -> None:
     from hfspeed.errors import UsageError
     from hfspeed.vllm.layout import check_length
 
-    plan: Any = SimpleNamespace(architecture="Some", wrapper=SimpleNamespace(first_position=2))
-    check_length(plan, 512, SimpleNamespace(max_position_embeddings=514))
+    plan: Any = SimpleNamespace(architecture="Some", wrapper=SimpleNamespace(room=512))
+    check_length(plan, 512)
     with pytest.raises(UsageError, match="--max-model-len 512"):
-        check_length(plan, 514, SimpleNamespace(max_position_embeddings=514))
+        check_length(plan, 514)
+    check_length(SimpleNamespace(wrapper=SimpleNamespace(room=0)), 514)  # type: ignore[arg-type]

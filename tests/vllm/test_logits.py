@@ -57,3 +57,15 @@ def test_several_logits_of_a_token(serving: ModuleType) -> None:
     model: Any = SimpleNamespace(_head=lambda: head, logits_processor=processor)
     for given in (hidden, hidden[:, :, 0], hidden[:, :0, 0]):
         torch.testing.assert_close(TransformersForCausalLM._project(model, given), head(given))
+
+
+def test_tokens_without_logits_are_never_written(serving: ModuleType) -> None:
+    """A vocabulary that is larger than what the projection gives."""
+    from hfspeed.vllm.models.causal import TransformersForCausalLM
+
+    model: Any = SimpleNamespace(logits=lambda hidden: hidden * 2, vocabulary=6)
+    found = TransformersForCausalLM.compute_logits(model, torch.ones(3, 4))
+    assert found is not None
+    assert found.tolist() == [[2.0] * 4 + [-float("inf")] * 2] * 3
+    model.vocabulary = 3
+    assert TransformersForCausalLM.compute_logits(model, torch.ones(3, 4)).shape == (3, 4)  # type: ignore[union-attr]

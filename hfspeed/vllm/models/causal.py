@@ -61,9 +61,10 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         prepared = prepare(vllm_config)
         self.plan: Plan = prepared.plan
         self.config = vllm_config.model_config.hf_config
+        self.vocabulary = vllm_config.model_config.get_vocab_size()
         parallel = vllm_config.parallel_config
         layout.check(self.plan, ranks=parallel.tensor_parallel_size, stages=parallel.pipeline_parallel_size)
-        layout.check_length(self.plan, vllm_config.model_config.max_model_len, vllm_config.model_config.hf_text_config)
+        layout.check_length(self.plan, vllm_config.model_config.max_model_len)
         self._check_kind()
         apart = divides(self.plan, vllm_config)
         mark_compile_key(vllm_config, f"{prepared.digest} {own_code()}" + " by layer" * apart)
@@ -132,8 +133,13 @@ class TransformersForCausalLM(nn.Module, SupportsLoRA, SupportsPP):
         return hidden if self.last_stage else IntermediateTensors({"hidden_states": hidden})
 
     def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
-        """``[tokens, size]`` to ``[tokens, vocab]`` in float32, by the author's own wrapper."""
-        return self.logits(hidden_states).float()
+        """``[tokens, size]`` to ``[tokens, vocab]`` in float32, by the author's own wrapper.
+
+        A token that its projection knows nothing of, though the vocabulary has it, is never written.
+        """
+        logits = self.logits(hidden_states).float()
+        lacking = self.vocabulary - logits.shape[-1]
+        return nn.functional.pad(logits, (0, lacking), value=-torch.inf) if lacking > 0 else logits
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Fill the parameters from checkpoint tensors; the names of those that were filled."""
