@@ -297,5 +297,3 @@ def _again(found: Study, tokens: int, paths: Collection[str], look: Callable[[Ca
     finally:
         for hook in hooks:
             hook.remove()
-
-

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hfspeed.errors import RefusedError, UsageError
 from hfspeed.plan import Plan, laws
 from hfspeed.refusal import Reason, Refusal
