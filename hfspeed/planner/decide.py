@@ -26,6 +26,7 @@ from hfspeed.planner.endings import long_answers, other_forwards
 from hfspeed.planner.failed import failed
 from hfspeed.planner.failed import told as told_of
 from hfspeed.planner.full_size import share_stops
+from hfspeed.planner.generates import own_generation, prepares
 from hfspeed.planner.hinted import false_hints, false_recurrences
 from hfspeed.planner.judge import judge
 from hfspeed.planner.layers import fewest
@@ -77,7 +78,7 @@ def _decide(subject: Subject, built: Any, *, as_written: bool = False, writing: 
     if others := other_ways(full.recording, small.recording) or rows.ways:
         raise RefusedError(subject.name, others)
     proven, proofs = _prove(subject, small, verdicts)
-    apart = differs(small) if first.wrapper.interface else None
+    apart = prepares(small) or (differs(small) if first.wrapper.interface else None)
     if other := apart or unseen(small, proven) or lost_mask(small, proven):
         raise RefusedError(subject.name, (other,))
     if reduced := reductions(small, proven) or crowds(small, proven) or loud(small, proven):
@@ -91,7 +92,8 @@ def _decide(subject: Subject, built: Any, *, as_written: bool = False, writing: 
     if lost := lost or baked(small, proven):
         raise RefusedError(subject.name, lost)
     cached = from_cache(small)
-    told = (*verdicts_told(proven), *disagreements(full.model, plan), *rounds(small), *((cached,) if cached else ()))
+    told = (*verdicts_told(proven), *disagreements(full.model, plan), *rounds(small), *own_generation(small.model))
+    told += (cached,) if cached else ()
     plan = plan.with_proofs(*proofs).with_refusals(*(r for r in told if r not in plan.refusals))
     laws.verify(plan, proven=True)
     return plan
