@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import CodeType
 
 
 class Reason(StrEnum):
@@ -62,6 +63,11 @@ class Place:
     column: int = 1
     end_line: int | None = None
     end_column: int | None = None
+
+    @classmethod
+    def of(cls, code: CodeType | None) -> Place | None:
+        """Where a function begins; ``None`` for what has no code."""
+        return cls(code.co_filename, code.co_firstlineno) if code is not None else None
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"

@@ -103,7 +103,7 @@ def _holds_positions(value: Any) -> bool:
 def _are_theirs(call: Call, given: torch.Tensor) -> bool:
     """Whether a prompt's tokens have the given positions, as far as these are known: others may be beyond a table."""
     arguments = (node.meta for node in call.graph.nodes if "argument" in node.meta)
-    known = next((one["shadow"] for one in arguments if one["value"] is given), None) if given.is_meta else given
+    known = next((one.get("shadow") for one in arguments if one["value"] is given), None) if given.is_meta else given
     return known is None or torch.equal(known[0], torch.arange(known.shape[-1]))
 
 

@@ -47,5 +47,4 @@ def place_of(call: Call, node: fx.Node | None = None) -> Place | None:
     span = node.meta.get("span") if node is not None else None
     if isinstance(span, Span):
         return Place(span.file, span.line, span.column + 1, span.end_line, span.end_column + 1)
-    code = forward_code(call.cls)  # type: ignore[arg-type]
-    return Place(code.co_filename, code.co_firstlineno) if code else None
+    return Place.of(forward_code(call.cls))  # type: ignore[arg-type]

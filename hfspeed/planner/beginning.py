@@ -38,6 +38,7 @@ def beginning(
         full, first = begun(subject, spans=whole(subject, full), written=modules)
         servable(subject, first)
         small = _small(subject, full, first, ranks, stages, by_mask=True, writing=writing)
+    full.room = room(full)
     return full, first, small
 
 
@@ -59,7 +60,6 @@ def _small(
     if full.masked:
         small.take_masks()
     _begin(full, small)
-    full.room = room(full)
     return small
 
 

@@ -86,6 +86,5 @@ def _numbers(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 
 def _told(small_class: type[Any], found: str, owner: Any, help_: str) -> Refusal:
-    code = getattr(inspect.unwrap(getattr(owner, "__func__", owner)), "__code__", None)
-    place = Place(code.co_filename, code.co_firstlineno) if code is not None else None
+    place = Place.of(getattr(inspect.unwrap(getattr(owner, "__func__", owner)), "__code__", None))
     return Refusal("model", Reason.NUMBERS_DIFFER, found, small_class.__name__, place, help=help_)

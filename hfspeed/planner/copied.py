@@ -36,7 +36,6 @@ def _told(model: nn.Module, path: str, name: str) -> Refusal:
     """At the constructor of the author's class that the module is made in."""
     classes = [type(model.get_submodule(one)) for one in (path, *reversed(outer(path)), "")]
     made = next((cls for cls in classes if not cls.__module__.startswith("torch.")), type(model))
-    code = getattr(made.__init__, "__code__", None)
-    place = Place(code.co_filename, code.co_firstlineno) if code is not None else None
+    place = Place.of(getattr(made.__init__, "__code__", None))
     found = f"`{name}` is computed from parameters while the model is built, and loaded weights do not change it"
     return Refusal("model", Reason.NUMBERS_DIFFER, found, path, place, help=HELP)

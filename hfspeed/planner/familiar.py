@@ -28,8 +28,7 @@ def familiar(recording: Recording) -> None:
 
 def cannot_run(model_class: type[Any], error: BaseException) -> Refusal:
     """A refusal at the author's line that raised ``error``."""
-    code = forward_code(model_class)  # type: ignore[arg-type]
-    start = Place(code.co_filename, code.co_firstlineno) if code else None
+    start = Place.of(forward_code(model_class))  # type: ignore[arg-type]
     place = line_of(error, Path(inspect.getfile(model_class)).parent) or start
     found, help_ = unrun(error)
     return Refusal("model", Reason.CANNOT_RUN, found, model_class.__name__, place, help=help_)

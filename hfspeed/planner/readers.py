@@ -51,7 +51,7 @@ def hooked(ops: Iterable[Op], model: nn.Module) -> Iterator[Refusal]:
         if isinstance(module, nn.Linear | nn.Embedding) and changed(module):
             extra = [*module._forward_pre_hooks.values(), *module._forward_hooks.values(), vars(module).get("forward")]
             code = next((one.__code__ for one in extra if isinstance(one, FunctionType)), None)
-            place = Place(code.co_filename, code.co_firstlineno) if code else None
+            place = Place.of(code)
             told = "it has hooks or a forward of its own, so it stays as its author made it, whole on every rank"
             yield Refusal("fusion", Reason.USED_ELSEWHERE, told, op.path, place, help=INSTEAD)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import torch
@@ -11,7 +11,7 @@ from torch import fx
 from hfspeed.graph.nodes import function_name, value_of
 from hfspeed.graph.record import Recording
 from hfspeed.planner.import_file import AUTHOR_ERRORS
-from hfspeed.planner.study import TOKENS, Study, again
+from hfspeed.planner.study import TOKENS, Study, recorded_again
 
 MOST: Final = 1 << 17
 """Tables with more rows than these are not looked at: no sequence is as long."""
@@ -23,18 +23,19 @@ def room(full: Study) -> int:
     A table is one whose rows are asked for in order, and whose end the forward runs over: who clamps positions, or
     puts them into buckets, does not.
     """
-    found = [rows - first for path, first, rows in _tables(full.recording) if _ends(full, path, first, rows)]
-    return min(found, default=full.first_position) - full.first_position
+    ends: dict[int, set[str]] = {}
+    for path, last in _tables(full.recording):
+        ends.setdefault(last, set()).add(path)
+    return next((last - full.first_position for last in sorted(ends) if _ends(full, ends[last], last)), 0)
 
 
-def _tables(recording: Recording) -> Iterator[tuple[str, int, int]]:
-    """Where a weight's or buffer's rows are looked up in order: the module, the first row, and how many there are."""
+def _tables(recording: Recording) -> Iterator[tuple[str, int]]:
+    """Where rows of a weight or buffer are looked up in order: the module, and the first position without a row."""
     for path, call in recording.calls.items():
         for table, index in _looked_up(call.graph):
-            rows, first = int(value_of(table).shape[0]), int(index[0])
-            in_order = torch.equal(index, torch.arange(TOKENS) + first)
-            if in_order and TOKENS <= rows - first <= MOST:
-                yield path, first, rows
+            last = int(value_of(table).shape[0]) - int(index[0])
+            if torch.equal(index, torch.arange(TOKENS) + index[0]) and TOKENS <= last <= MOST:
+                yield path, last
 
 
 def _looked_up(graph: fx.Graph) -> Iterator[tuple[fx.Node, torch.Tensor]]:
@@ -53,24 +54,22 @@ def _looked_up(graph: fx.Graph) -> Iterator[tuple[fx.Node, torch.Tensor]]:
                 continue
         if isinstance(table, fx.Node) and isinstance(index, fx.Node) and table.op == "get_attr":
             numbers = index.meta.get("shadow")
-            if isinstance(numbers, torch.Tensor) and numbers.dtype in (torch.int64, torch.int32):
-                yield table, numbers.flatten()
+            if isinstance(numbers, torch.Tensor) and numbers.dtype in (torch.int64, torch.int32) and numbers.numel():
+                yield table, numbers.flatten().long()
 
 
-def _ends(full: Study, path: str, first: int, rows: int) -> bool:
-    """Whether a token at the first position beyond the table asks for a row that is not there.
+def _ends(full: Study, paths: Collection[str], last: int) -> bool:
+    """Whether a token at position ``last`` asks one of the modules for a row that is not there.
 
     Who is given positions is given late ones; who counts them is given a row as long.
     """
-    last = rows - first
-    return _beyond(full, path, last - TOKENS + 1, TOKENS) or _beyond(full, path, 0, last + 1)
+    return _beyond(full, paths, last - TOKENS + 1, TOKENS) or _beyond(full, paths, 0, last + 1)
 
 
-def _beyond(full: Study, path: str, start: int, tokens: int) -> bool:
+def _beyond(full: Study, paths: Collection[str], start: int, tokens: int) -> bool:
     try:
-        call = again(full, start, tokens).calls.get(path)
+        calls = recorded_again(full, start, tokens).calls
     except AUTHOR_ERRORS:
         return True
-    return call is not None and any(
-        int(index.max()) >= value_of(table).shape[0] for table, index in _looked_up(call.graph) if index.numel()
-    )
+    graphs = (calls[path].graph for path in paths if path in calls)
+    return any(int(index.max()) >= value_of(table).shape[0] for one in graphs for table, index in _looked_up(one))

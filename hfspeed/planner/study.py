@@ -184,8 +184,8 @@ def _study(
         familiar(found.recording)
         if found.recording.reads and not real:
             late = longest(config) - TOKENS
-            found.limit = steady(model, found.recording, partial(again, found), late)
-            blind(model, found.recording, lambda guess: again(found, guess=guess))
+            found.limit = steady(model, found.recording, partial(recorded_again, found), late)
+            blind(model, found.recording, lambda guess: recorded_again(found, guess=guess))
         if not interface:
             _attend(found, min(TRIED, context(config)) if real else context(config))
     except AUTHOR_ERRORS as error:
@@ -207,7 +207,7 @@ def _attend(found: Study, most: int) -> None:
     try:
         found.by_hand, found.refusals = all_by_hand(found.recording, TOKENS, partial(_again, found, many), many)
     except AUTHOR_ERRORS:
-        many = taken(lambda tokens: again(found, tokens=tokens), TOKENS, many)
+        many = taken(lambda tokens: recorded_again(found, tokens=tokens), TOKENS, many)
         found.by_hand, found.refusals = all_by_hand(found.recording, TOKENS, partial(_again, found, many), many)
 
 
@@ -253,7 +253,7 @@ def _run(found: Study, start: int, tokens: int = TOKENS, guess: bool | None = No
         return record(model, given, keep_values=keep, values=values, shut=found.shut, share=share, guess=guess)
 
 
-def again(found: Study, start: int = 0, tokens: int = TOKENS, guess: bool | None = None) -> Recording:
+def recorded_again(found: Study, start: int = 0, tokens: int = TOKENS, guess: bool | None = None) -> Recording:
     """The same recorded otherwise, by a model of its own: what a run leaves behind stays there."""
     return _run(replace(found, model=copy.deepcopy(found.model)), start, tokens, guess)
 
