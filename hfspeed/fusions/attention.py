@@ -78,6 +78,12 @@ class InterfaceAttention(Replacement):
             reason=Reason.VALUE_VARIES,
         ),
         Example(
+            _SHAPES + "return attention(self, q, k, v, None, s_aux=self.s.view(2, 1).expand(2, 2).flatten())[0]",
+            widths=_WIDTHS,
+            children={"s": "nn.Parameter(torch.zeros(2))"},
+            reason=Reason.VALUE_VARIES,
+        ),
+        Example(
             _SHAPES + "return attention(self, q, k, v, None, is_causal=False)[0]",
             widths=_WIDTHS,
             reason=Reason.MASK_NOT_CAUSAL,
@@ -182,4 +188,7 @@ class InterfaceAttention(Replacement):
             computed = "is computed, and kernels have a parameter as it is in a checkpoint"
             found = f"`s_aux` {computed if held else 'is no parameter of the module'}"
             self.refuse(call, Reason.VALUE_VARIES, found, node, "hand over a parameter of the module, as it is")
+        if (count := value_of(at).numel()) != (heads := value_of(node.args[1]).shape[1]):  # type: ignore[arg-type]
+            found = f"`s_aux` is made of {count} numbers for {heads} heads"
+            self.refuse(call, Reason.VALUE_VARIES, found, node, "hand over a parameter with a number for each head")
         return str(at.target).removeprefix(prefix)

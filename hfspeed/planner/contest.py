@@ -208,7 +208,7 @@ def prompts(plan: Plan, seed: int = 0, avoided: Collection[int] = (), least: int
     windows = [size for size in spans if size is not None]
     longest = max([10, *windows, least - 7]) + 7
     if longest > LONGEST:
-        raise RefusedError("this model", (_too_far(plan, max(windows)),))
+        raise RefusedError(plan.architecture, (_too_far(plan, max(windows)),))
     vocab = min((op.vocab for op in plan.ops if isinstance(op, Embed | Head)), default=64)
     source = torch.Generator().manual_seed(seed)
     known = torch.tensor([token for token in range(vocab) if token not in avoided])

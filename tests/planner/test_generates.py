@@ -26,8 +26,9 @@ GENERATES = """    def generate(self, input_ids, **kwargs):
 """
 
 
-def test_other_positions_than_those_of_tokens_are_refused(tmp_path: Path) -> None:
-    subject = mutant(tmp_path, (HEAD, PREPARES.format(by=" * 2") + HEAD))
+@pytest.mark.parametrize("more", ["", '\n        inputs["logits_to_keep"] = 1'])
+def test_other_positions_than_those_of_tokens_are_refused(tmp_path: Path, more: str) -> None:
+    subject = mutant(tmp_path, (HEAD, PREPARES.format(by=" * 2" + more) + HEAD))
     with pytest.raises(RefusedError, match="gives the forward other inputs") as told:
         decide(subject)
     (refusal,) = told.value.refusals

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hfspeed.errors import PlanError
+from hfspeed.errors import PlanError, RefusedError
 from hfspeed.plan import Attention, Column, Embed, Gated, Heads, Norm, Row, Stacked, Weight, Whole, laws
+from hfspeed.planner.contest import LONGEST, prompts
 from hfspeed.planner.mismatch import Mismatch
 from hfspeed.planner.prove import prove, prove_module
 from hfspeed.refusal import Reason
@@ -46,6 +47,13 @@ def test_in_float32_too(subject):
     _, model, plan, classes = subject
     proofs = prove(plan, model, classes, ranks=(2,), stages=(1,), dtype=torch.float32)
     assert all(1e-9 < proof.error < 1e-5 for proof in proofs if proof.claim == "hidden states")
+
+
+def test_a_window_beyond_every_prompt_is_refused_by_name(subject):
+    _, _, plan, _ = subject
+    far = tuple(replace(op, window=LONGEST) if isinstance(op, Attention) else op for op in plan.ops)
+    with pytest.raises(RefusedError, match=f"{plan.architecture}.*\n.*self_attn: a window or chunk of {LONGEST}"):
+        prompts(replace(plan, ops=far))
 
 
 def _mutants(op):
