@@ -98,8 +98,10 @@ def measured(source: Path, folder: Path, natively: bool, every: bool = False) ->
     ours = serving.serve(folder, ask=generated, asked=asked)
     if "error" in ours:
         return {"error": ours["error"].strip().splitlines()[-1]}
+    if "hfspeed" not in (served := ours["served"][0]):
+        return {"error": f"served by {served}"}
     exact = told(folder, asked, ours["tokens"], torch.float32)
-    found: dict[str, Any] = {"served": ours["served"][0], "hfspeed": apart(ours["logs"], exact)}
+    found: dict[str, Any] = {"hfspeed": apart(ours["logs"], exact)}
     found["transformers"] = apart(told(folder, asked, ours["tokens"], torch.bfloat16), exact)
     if natively:
         # with prefix caching, some native models stop on CPUs at prompts that are longer than a page
